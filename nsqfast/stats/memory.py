@@ -3,9 +3,10 @@
 The nearest equivalents in a Python program:
 
     heap_objects          memory blocks that the interpreter holds
-    heap_in_use_bytes     resident memory of the process: the compiled core's messages are in it
-    heap_idle_bytes       unused bytes that malloc holds
+    heap_in_use_bytes     resident memory without what malloc holds unused: the compiled core's messages are in it
+    heap_idle_bytes       unused bytes that malloc holds, and those of the next line
     heap_released_bytes   resident at the peak, but no longer
+                          (in use + idle - released is what it has of the system now, as with Go)
     gc_pause_usec_*       largest, 99 % and 95 % quantile of the last 256 collections
     next_gc_bytes         always 0: collections are triggered by counts of objects, not by bytes
     gc_total_runs         collections so far, of all generations
@@ -78,11 +79,13 @@ def memory_stats() -> dict[str, int]:
     """All figures, in NSQ's order."""
     resident = resident_bytes()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    released = max(peak - resident, 0)
+    unused = min(_free_bytes(), resident)
     return {
         "heap_objects": sys.getallocatedblocks(),
-        "heap_idle_bytes": _free_bytes(),
-        "heap_in_use_bytes": resident,
-        "heap_released_bytes": max(peak - resident, 0),
+        "heap_idle_bytes": unused + released,
+        "heap_in_use_bytes": resident - unused,
+        "heap_released_bytes": released,
         "gc_pause_usec_100": _pauses.quantile_us(1.0),
         "gc_pause_usec_99": _pauses.quantile_us(0.99),
         "gc_pause_usec_95": _pauses.quantile_us(0.95),

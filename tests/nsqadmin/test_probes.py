@@ -1,20 +1,33 @@
 """What is asked beside the poll: how much at a time, and what is kept of the answers; no sockets."""
 
 import asyncio
+import math
+import re
 
 import msgspec
+import pytest
 
 from nsqfast.nsqadmin.live.model import NodeState
-from nsqfast.nsqadmin.live.probes import ASKED_PER_TICK, WANTED_MAX, Disk, Probes, read_disk
+from nsqfast.nsqadmin.live.probes import ASKED_PER_TICK, WANTED_MAX, Probes
 from nsqfast.nsqadmin.live.problems import Problems
+from nsqfast.nsqadmin.live.vitals import Disk, Vitals, read_look
 from nsqfast.nsqadmin.options import parse
 from nsqfast.nsqadmin.upstream.client import UpstreamError
 from nsqfast.nsqadmin.upstream.messages import NsqdStats
 from support.admin_cluster import make_channel, make_cluster, make_node, make_topic
 
-METRICS = (
-    b"# HELP nsqd_disk_free_bytes x\nnsqd_disk_free_bytes 2.5e+09\nnsqd_disk_size_bytes 1e+10\n"
-)
+METRICS = b"""# HELP nsqd_build_info x
+nsqd_build_info{nsqfast_version="0.2.0",version="1.3.0"} 1.0
+nsqd_loop_lag_seconds_bucket{le="0.001"} 4.0
+nsqd_loop_lag_seconds_bucket{le="0.01"} 5.0
+nsqd_loop_lag_seconds_bucket{le="+Inf"} 5.0
+nsqd_fsync_duration_seconds_count 10.0
+nsqd_fsync_duration_seconds_sum 0.5
+nsqd_disk_size_bytes 1e+10
+nsqd_disk_free_bytes 2.5e+09
+process_open_fds 21.0
+process_max_fds 20000.0
+"""
 
 
 class Upstream:
@@ -101,35 +114,87 @@ def test_what_waits_for_a_question_is_bounded():
     assert len(probes._ready) == WANTED_MAX
 
 
-async def test_each_node_tells_of_its_disk_one_at_a_time():
+async def test_each_node_tells_of_itself_one_at_a_time():
     upstream = Upstream()
     probes = Probes(upstream)
     nodes = node("a:1"), node("b:1"), node("c:1", state=NodeState.DOWN)
     for expected in (["a:1"], ["a:1", "b:1"], ["a:1", "b:1"]):
-        probes._disk_asked_s = 0.0
+        probes._vitals_asked_s = 0.0
         await ask(probes, *nodes)
         assert sorted(upstream.metrics_asked) == expected
-    assert probes.disk("a:1") == Disk(2.5e9, 1e10)
-    assert probes.disk("c:1") is None
+    assert probes.vitals("a:1").disk == Disk(2.5e9, 1e10)
+    assert probes.vitals("c:1") is None
     probes.ask(make_cluster(nodes=[node("b:1")]))
-    assert probes.disk("a:1") is None
+    assert probes.vitals("a:1") is None
 
 
 async def test_a_node_without_figures_is_asked_again_only_after_it_began_anew():
     upstream = Upstream(metrics=UpstreamError("got response 404", 404))
     probes = Probes(upstream)
     for start_time, expected in ((1, 1), (1, 1), (2, 2), (2, 2)):
-        probes._disk_asked_s = 0.0
+        probes._vitals_asked_s = 0.0
         await ask(probes, node("a:1", start_time=start_time))
         assert len(upstream.metrics_asked) == expected
 
 
-def test_what_says_nothing_of_a_disk():
-    for free, size in (("NaN", "NaN"), ("1", "0"), ("-1", "9"), ("x", "9")):
-        figures = f"\nnsqd_disk_free_bytes {free}\nnsqd_disk_size_bytes {size}\n"
-        assert read_disk(figures.encode()) is None, figures
-    for figures in (b"", b"404 page not found\n", b"\nnsqd_disk_free_bytes 1\n"):
-        assert read_disk(figures) is None
+def looks(*pairs):
+    """Of an nsqd, with a minute in between; what is replaced in METRICS each time."""
+    vitals = Vitals(1)
+    for number, changes in enumerate(pairs):
+        metrics = METRICS
+        for name, value in changes.items():
+            metrics = re.sub(b"(?m)^%s .*" % re.escape(name), b"%s %b" % (name, value), metrics)
+        vitals.add(read_look(metrics, 60.0 * number))
+    return vitals
+
+
+FREE, COUNT, SUM = (
+    b"nsqd_disk_free_bytes",
+    b"nsqd_fsync_duration_seconds_count",
+    b"nsqd_fsync_duration_seconds_sum",
+)
+BUCKET = b'nsqd_loop_lag_seconds_bucket{le="%b"}'
+
+
+def test_what_a_node_says_at_first():
+    vitals = looks({})
+    look = vitals.last
+    assert (look.version, look.open_files, look.files_max) == ("0.2.0", 21, 20000)
+    assert vitals.disk.used_bytes == 7.5e9
+    assert vitals.fsync_s == 0.05
+    assert vitals.lag_s == 0.01
+    assert (vitals.free_change_s, vitals.full_in_s) == (None, None)
+
+
+def test_what_has_changed_since_the_look_before():
+    vitals = looks({}, {FREE: b"2.2e9"}, {FREE: b"1.3e9", COUNT: b"14", SUM: b"0.6"})
+    assert vitals.free_change_s == -1e7
+    assert vitals.full_in_s == 130
+    assert vitals.fsync_s == pytest.approx(0.025)
+    assert vitals.lag_s is None
+    more = {BUCKET % b"+Inf": b"6"}
+    assert looks({}, more).lag_s == math.inf
+    assert looks({}, {BUCKET % b"0.001": b"5", BUCKET % b"0.01": b"6", **more}).lag_s == 0.001
+    assert looks({}, {}).fsync_s is None
+    full = looks({}, {}, {FREE: b"2.6e9"})
+    assert (full.free_change_s > 0, full.full_in_s) == (True, None)
+
+
+def test_what_a_node_cannot_have():
+    for free, size in ((b"NaN", b"NaN"), (b"1", b"0"), (b"-1", b"9"), (b"x", b"9"), (b"1", b"Inf")):
+        vitals = looks({FREE: free, b"nsqd_disk_size_bytes": size})
+        assert vitals.disk is None, (free, size)
+    assert looks({COUNT: b"-5", SUM: b"nan"}, {}).fsync_s == 0.05
+    assert looks({}, {COUNT: b"3"}).fsync_s is None  # it went back
+    assert looks({}, {FREE: b"x"}, {FREE: b"9e9"}).free_change_s is not None
+
+
+def test_what_is_no_answer_of_ours():
+    for metrics in (b"", b"404 page not found\n", b"\nnsqd_disk_free_bytes 1\n", b"\xff" * 99):
+        assert read_look(metrics, 0.0) is None, metrics
+    for version in (b"x" * 33, b"<b>", b""):
+        assert read_look(METRICS.replace(b"0.2.0", version), 0.0) is None, version
+    assert read_look(b"#" * (64 << 10) + b"\n" + METRICS, 0.0) is None  # its own come first
 
 
 def crowd(tick, count=5000):

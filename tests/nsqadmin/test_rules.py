@@ -11,9 +11,10 @@ from nsqfast.errors import OptionsError
 from nsqfast.nsqadmin.live.cases import KeptCase
 from nsqfast.nsqadmin.live.figures import DrainFigures, UncleanStartFigures
 from nsqfast.nsqadmin.live.model import Channel, Counts, NodeState, Part, Rates, Topic
-from nsqfast.nsqadmin.live.probes import Disk, Probes
+from nsqfast.nsqadmin.live.probes import Probes
 from nsqfast.nsqadmin.live.problems import Problems, Severity
 from nsqfast.nsqadmin.live.silences import SILENCES_MAX, Scope, Silence
+from nsqfast.nsqadmin.live.vitals import Disk, Look, Vitals
 from nsqfast.nsqadmin.options import parse
 from nsqfast.nsqadmin.upstream.messages import Client
 from support.admin_cluster import make_cluster, make_lookupd, make_node, make_topic
@@ -37,8 +38,13 @@ class Known(Probes):
     def holder(self, topic, channel, node):
         return self.holders.get((topic, channel, node))
 
-    def disk(self, node):
-        return self.disks.get(node)
+    def vitals(self, node):
+        disk = self.disks.get(node)
+        if disk is None:
+            return None
+        found = Vitals(1)
+        found.add(Look(0.0, "", disk, None, None, (0.0, 0.0), ()))
+        return found
 
 
 class Scene:

@@ -58,6 +58,13 @@ class MemoryFigures(msgspec.Struct, gc=False):
     """Present only on request."""
 
     heap_in_use_bytes: Count = 0
+    heap_idle_bytes: Count = 0
+    heap_released_bytes: Count = 0
+
+    @property
+    def held_bytes(self) -> int:
+        """What it has of the system: of ours the resident memory, of Go's nsqd its heap."""
+        return self.heap_in_use_bytes + self.heap_idle_bytes - self.heap_released_bytes
 
 
 class DrainFigures(msgspec.Struct, gc=False):

@@ -7,8 +7,9 @@ from nsqfast.nsqadmin.live.cases import Cases, Finding, Key, Known, Rule, Severi
 from nsqfast.nsqadmin.live.figures import DrainFigures
 from nsqfast.nsqadmin.live.model import Cluster, Lookupd, Node, NodeState
 from nsqfast.nsqadmin.live.moment import Moment
-from nsqfast.nsqadmin.live.probes import Disk, Probes
+from nsqfast.nsqadmin.live.probes import Probes
 from nsqfast.nsqadmin.live.texts import clock, count, number, percent, size
+from nsqfast.nsqadmin.live.vitals import Disk
 from nsqfast.nsqadmin.options import Options
 
 NODE_DOWN = "node_down"
@@ -110,7 +111,7 @@ class NodeRules:
         if key.rule == DISAGREE and _answering(cluster) < 2:
             return Known.UNKNOWN if len(cluster.lookupds) > 1 else Known.GONE
         is_silent = key.rule != NODE_DOWN and key.node in moment.silent
-        is_unasked = key.rule == DISK_LOW and not self._probes.has_asked_disk(key.node)
+        is_unasked = key.rule == DISK_LOW and not self._probes.has_asked_vitals(key.node)
         return Known.UNKNOWN if is_silent or is_unasked else Known.GOOD
 
     def _add(self, rule: str, node: str, finding: Finding) -> None:
@@ -142,7 +143,8 @@ class NodeRules:
             self._add(
                 OUT_OF_DATE, node.key, Finding(Severity.INFO, partial(_version, node.version))
             )
-        disk = self._probes.disk(node.key)
+        vitals = self._probes.vitals(node.key)
+        disk = vitals.disk if vitals is not None else None
         if disk is not None and disk.free_bytes < self._options.problem_disk_free * disk.size_bytes:
             self._add(DISK_LOW, node.key, Finding(Severity.CRIT, partial(_disk, disk)))
 

@@ -180,7 +180,7 @@ class NodeWatch:
         self.unclean_start = figures.unclean_start
         self.identity.version = figures.version
         if figures.memory is not None:
-            self.memory_bytes = figures.memory.heap_in_use_bytes or None
+            self.memory_bytes = max(figures.memory.held_bytes, 0) or None
 
     def _take_emptied(self, sampled_s: float) -> dict[str, frozenset[str]]:
         """Take the names emptied since the previous answer; those emptied after this one stay for the next."""

@@ -2,7 +2,7 @@
 
 consumers           of channels with waiting messages whose consumers have nothing in flight: their RDY; and of those
                     with one that has held messages for long: who it is
-free disk space     of each nsqd that reports it on /metrics, as ours do; once a minute
+vitals              of each nsqd that reports them on /metrics, as ours do; once a minute
 """
 
 import asyncio
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from nsqfast.nsqadmin.live.model import Cluster, NodeState
+from nsqfast.nsqadmin.live.vitals import Vitals, read_look
 from nsqfast.nsqadmin.upstream.client import Upstream, UpstreamError
 from nsqfast.nsqadmin.upstream.messages import Client, NsqdStats
 
@@ -21,11 +22,9 @@ log = logging.getLogger("nsqadmin")
 ASKED_PER_TICK = 4
 WANTED_MAX = 1000
 READY_AGE_S = 10.0  # after which it is asked again
-DISK_AGE_S = 60.0
+VITALS_AGE_S = 60.0
 # A broker with thousands of topics takes milliseconds to report its metrics.
-DISK_PAUSE_S = 1.0
-
-DISK_FREE, DISK_SIZE = b"\nnsqd_disk_free_bytes ", b"\nnsqd_disk_size_bytes "
+VITALS_PAUSE_S = 1.0
 
 Names = tuple[str, str, str]  # topic, channel, key of the node
 
@@ -39,21 +38,6 @@ class Ready:
     holder: Client | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Disk:
-    """Free space of the file system with nsqd's data path."""
-
-    free_bytes: float
-    size_bytes: float
-
-
-@dataclass(slots=True)
-class _Measured:
-    disk: Disk | None  # None: not reported
-    start_time: int  # of the nsqd that was asked; another one may report something else
-    asked_s: float
-
-
 class Probes:
     """Without `upstream` nothing is asked, and nothing known."""
 
@@ -61,9 +45,10 @@ class Probes:
         self._upstream = upstream
         self._ready: dict[Names, Ready] = {}
         self._wanted: dict[Names, Ready] = {}
-        self._disks: dict[str, _Measured] = {}
+        self._vitals: dict[str, Vitals] = {}
+        self._silent: dict[str, int] = {}  # nsqd without vitals: when they were started
         self._task: asyncio.Task[None] | None = None
-        self._disk_asked_s = 0.0
+        self._vitals_asked_s = 0.0
 
     def ready_count(self, topic: str, channel: str, node: str) -> int | None:
         """Request it; None until somebody was asked."""
@@ -79,23 +64,23 @@ class Probes:
             self._wanted[names] = ready
         return ready
 
-    def disk(self, node: str) -> Disk | None:
+    def vitals(self, node: str) -> Vitals | None:
         """None: not reported, or not asked yet."""
-        found = self._disks.get(node)
-        return found.disk if found else None
+        return self._vitals.get(node)
 
-    def has_asked_disk(self, node: str) -> bool:
-        """Whether it has answered, be it that it does not report it."""
-        return node in self._disks
+    def has_asked_vitals(self, node: str) -> bool:
+        """Whether it has answered, be it that it does not report them."""
+        return node in self._vitals or node in self._silent
 
     def ask(self, cluster: Cluster) -> None:
         """Call this at the end of a tick. Items not requested at this tick are dropped."""
         self._ready, self._wanted = self._wanted, {}
-        for key in self._disks.keys() - cluster.nodes.keys():
-            del self._disks[key]
+        for known in (self._vitals, self._silent):
+            for key in known.keys() - cluster.nodes.keys():
+                del known[key]
         if self._upstream is None or (self._task is not None and not self._task.done()):
             return
-        names, node = self._due_ready(), self._due_disk(cluster)
+        names, node = self._due_ready(), self._due_vitals(cluster)
         if names or node:
             self._task = asyncio.get_running_loop().create_task(
                 self._ask(self._upstream, names, node)
@@ -118,23 +103,24 @@ class Probes:
         ]
         return [names for _, names in sorted(due)[:ASKED_PER_TICK]]
 
-    def _due_disk(self, cluster: Cluster) -> tuple[str, int] | None:
-        """The nsqd asked longest ago; one at a time, and none that has shown that it does not report it."""
+    def _due_vitals(self, cluster: Cluster) -> tuple[str, int] | None:
+        """The nsqd asked longest ago; one at a time, and none that has shown that it does not report them."""
         now_s = time.monotonic()
-        if now_s - self._disk_asked_s < DISK_PAUSE_S:
+        if now_s - self._vitals_asked_s < VITALS_PAUSE_S:
             return None
         due = []
         for node in cluster.nodes.values():
-            known = self._disks.get(node.key)
-            if node.state is not NodeState.UP:
+            known = self._vitals.get(node.key)
+            is_silent = self._silent.get(node.key) == node.start_time
+            if node.state is not NodeState.UP or is_silent:
                 continue
             if known is None or known.start_time != node.start_time:
                 due.append((float("-inf"), node.key, node.start_time))
-            elif known.disk is not None and now_s - known.asked_s > DISK_AGE_S:
-                due.append((known.asked_s, node.key, node.start_time))
+            elif now_s - known.last.at_s > VITALS_AGE_S:
+                due.append((known.last.at_s, node.key, node.start_time))
         if not due:
             return None
-        self._disk_asked_s = now_s
+        self._vitals_asked_s = now_s
         _, key, start_time = min(due)
         return key, start_time
 
@@ -143,7 +129,7 @@ class Probes:
     ) -> None:
         questions = [self._ask_ready(upstream, one) for one in names]
         if node:
-            questions.append(self._ask_disk(upstream, *node))
+            questions.append(self._ask_vitals(upstream, *node))
         await asyncio.gather(*questions)
 
     async def _ask_ready(self, upstream: "Upstream", names: Names) -> None:
@@ -167,14 +153,22 @@ class Probes:
             if names in known:
                 known[names] = ready
 
-    async def _ask_disk(self, upstream: "Upstream", node: str, start_time: int) -> None:
-        disk = None
+    async def _ask_vitals(self, upstream: "Upstream", node: str, start_time: int) -> None:
+        look = None
         try:
-            disk = read_disk(await upstream.get(node, "/metrics"))
+            look = read_look(await upstream.get(node, "/metrics"), time.monotonic())
         except UpstreamError as error:
             if not error.status:
                 return  # it is asked again
-        self._disks[node] = _Measured(disk, start_time, time.monotonic())
+        known = self._vitals.pop(node, None)
+        self._silent.pop(node, None)
+        if look is None:
+            self._silent[node] = start_time
+            return
+        if known is None or known.start_time != start_time:
+            known = Vitals(start_time)
+        known.add(look)
+        self._vitals[node] = known
 
 
 def clients_of(stats: NsqdStats) -> list[Client]:
@@ -185,22 +179,3 @@ def clients_of(stats: NsqdStats) -> list[Client]:
         for channel in topic.channels or ()
         for client in channel.clients or ()
     ]
-
-
-def read_disk(metrics: bytes | bytearray) -> Disk | None:
-    """Parse /metrics of our nsqd; None for anything else."""
-    free, whole = _sample(metrics, DISK_FREE), _sample(metrics, DISK_SIZE)
-    return Disk(free, whole) if free is not None and whole else None
-
-
-def _sample(metrics: bytes | bytearray, name: bytes) -> float | None:
-    start = metrics.find(name)
-    if start < 0:
-        return None
-    start += len(name)
-    end = metrics.find(b"\n", start)
-    try:
-        value = float(metrics[start:end])
-    except ValueError:
-        return None
-    return value if value >= 0 else None

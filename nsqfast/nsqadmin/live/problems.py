@@ -21,6 +21,7 @@ from nsqfast.nsqadmin.live.model import Cluster
 from nsqfast.nsqadmin.live.probes import Probes
 from nsqfast.nsqadmin.live.rules import Rules
 from nsqfast.nsqadmin.live.silences import Scope, Silence, Silences
+from nsqfast.nsqadmin.live.vitals import Vitals
 from nsqfast.nsqadmin.options import Options
 from nsqfast.nsqadmin.upstream.client import Upstream
 
@@ -71,6 +72,10 @@ class Problems:
     def listen(self, listener: Callable[[], None]) -> None:
         """It is called after each tick that was judged."""
         self._listeners.append(listener)
+
+    def vitals(self, node: str) -> Vitals | None:
+        """What the rules know of the disk and the process of an nsqd."""
+        return self._probes.vitals(node)
 
     def is_reported(self, problem: Problem) -> bool:
         """Whether it is one now, be it beyond FOUND_MAX."""

@@ -4,6 +4,7 @@ Unknown values are an en dash. Times are in the server's zone; ages are relative
 """
 
 import time
+from math import isfinite
 
 UNKNOWN = "–"
 COUNT_MAX = 10**10
@@ -87,6 +88,20 @@ def duration(seconds: float | None) -> str:
             less = rest // lower[0] if lower else 0
             return f"{main} {name} {less} {lower[1]}" if less and lower else f"{main} {name}"
     return "0 s"
+
+
+def short_time(seconds: float | None) -> str:
+    """1.3 ms"""
+    if seconds is None:
+        return UNKNOWN
+    return f"{seconds * 1e3:.2g} ms" if seconds < 1 else duration(seconds)
+
+
+def at_most(seconds: float | None) -> str:
+    """An upper bound of a delay: `at most 10 ms late`"""
+    if seconds is None:
+        return UNKNOWN
+    return f"at most {seconds * 1e3:g} ms late" if isfinite(seconds) else "over 10 s late"
 
 
 def age(seconds: float | None, *, is_minimum: bool = False) -> str:

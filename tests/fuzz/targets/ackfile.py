@@ -2,7 +2,7 @@
 
 from nsqfast._ext.disk.ackfile import AckFile
 
-from fuzz.common import empty_folder
+from fuzz.common import empty_folder, guarded
 
 HEADER_SIZE, CAPACITY = 512, 16384
 WORDS = [b"nsqacks2", b"\x00\x40\x00\x00\x00\x00\x00\x00", b"\xff" * 8, b"\xff" * 7 + b"\x7f"]
@@ -27,6 +27,7 @@ def seeds():
     return [whole(), whole(1, 16000), b"", whole()[:600]]
 
 
+@guarded
 def check(data):
     """The front of the file is the input, zeros follow up to its usual size."""
     path = path_of(empty_folder("ackfile"))

@@ -7,6 +7,7 @@ from nsqfast.nsqadmin.charts.plan import POINT_S, Chart, Line, make_plan
 from nsqfast.nsqadmin.live.model import Cluster, Node, NodeState, Part, Topic
 from nsqfast.nsqadmin.live.parts import part_at
 from nsqfast.nsqadmin.live.slices import Slices
+from nsqfast.nsqadmin.live.vitals import Vitals
 from nsqfast.nsqadmin.web import texts
 from nsqfast.nsqadmin.web.elements import Link, State
 from nsqfast.nsqadmin.web.near import near_names
@@ -210,8 +211,41 @@ def make_charts(node: str) -> list[Chart]:
             [Line("Memory", ["memory_depth"], 1, key), Line("Disk", ["backend_depth"], 2, key)],
         ),
         Chart("clients", "Clients", [Line("Clients", ["clients"], 1, key)]),
-        Chart("memory", "Memory of nsqd", [Line("Heap", ["memory"], 1, key)], "B"),
+        Chart("memory", "Memory of nsqd", [Line("Memory", ["memory"], 1, key)], "B"),
     ]
+
+
+def vitals_texts(node: Node, vitals: Vitals | None) -> dict[str, str]:
+    """What only nsqfast-nsqd says; an en dash for what is not known."""
+    if vitals is None:
+        unknown = texts.size(None)
+        return dict.fromkeys(("disk", "fsync", "files", "lag"), unknown) | {"version": node.version}
+    look = vitals.last
+    files, files_max = (
+        texts.count(None if number is None else int(number))
+        for number in (look.open_files, look.files_max)
+    )
+    return {
+        "disk": disk_text(vitals),
+        "fsync": texts.short_time(vitals.fsync_s),
+        "files": f"{files} of {files_max}",
+        "lag": texts.at_most(vitals.lag_s),
+        "version": f"{node.version}, nsqfast {look.version}",
+    }
+
+
+def disk_text(vitals: Vitals) -> str:
+    """`79 GiB used, 173 GiB free, -20 MiB/min, full in 6 d`"""
+    disk, change_s = vitals.disk, vitals.free_change_s
+    if disk is None:
+        return texts.size(None)
+    parts = [f"{texts.size(int(disk.used_bytes))} used, {texts.size(int(disk.free_bytes))} free"]
+    if change_s:
+        sign = "+" if change_s > 0 else "-"
+        parts.append(f"{sign}{texts.size(int(abs(change_s) * 60))}/min")
+    if vitals.full_in_s is not None:
+        parts.append(f"full in {texts.duration(vitals.full_in_s)}")
+    return ", ".join(parts)
 
 
 async def build(request: PageRequest) -> View:
@@ -237,7 +271,7 @@ async def build(request: PageRequest) -> View:
             "clients": texts.count(node.counts.client_count),
             "memory": texts.size(node.memory_bytes),
             "host": node.hostname,
-            "version": node.version,
+            **vitals_texts(node, request.context.problems.vitals(key)),
             "tcp": f"{node.broadcast_address}:{node.tcp_port}",
             "up": texts.duration(up_s),
             "since": texts.stamp(node.since),

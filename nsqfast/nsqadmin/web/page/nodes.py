@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from nsqfast.nsqadmin.live.model import Cluster, Lookupd, Node, NodeState
+from nsqfast.nsqadmin.live.vitals import Disk
 from nsqfast.nsqadmin.web import texts
 from nsqfast.nsqadmin.web.elements import State
 from nsqfast.nsqadmin.web.page.parts import node_state
@@ -22,6 +23,7 @@ class NodeFacts:
     node: Node
     at: float
     lookupds: int  # configured
+    disk: Disk | None = None
 
     @property
     def states(self) -> list[State]:
@@ -117,6 +119,15 @@ NODES: TableSpec[NodeFacts] = TableSpec(
             4,
         ),
         Column("memory", "Memory", lambda facts: facts.node.memory_bytes, texts.size, "number", 4),
+        Column(
+            "disk",
+            "Disk free",
+            lambda facts: facts.disk.free_bytes if facts.disk else None,
+            texts.size,
+            "number",
+            3,
+            help="Of the file system with its data; only nsqfast-nsqd says",
+        ),
         Column("version", "Version", lambda facts: facts.node.version, priority=3),
         Column(
             "tcp_port", "TCP port", lambda facts: facts.node.tcp_port, kind="number", priority=4
@@ -202,7 +213,11 @@ async def build(request: PageRequest) -> View:
     """Two tables."""
     cluster = request.cluster
     configured = len(cluster.lookupds)
-    facts = [NodeFacts(node, cluster.at, configured) for node in cluster.nodes.values()]
+    vitals_of = request.context.problems.vitals
+    facts = [
+        NodeFacts(node, cluster.at, configured, vitals.disk if vitals else None)
+        for node, vitals in [(node, vitals_of(node.key)) for node in cluster.nodes.values()]
+    ]
     return View(
         "Nodes",
         tables={
