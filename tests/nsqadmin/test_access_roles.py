@@ -34,7 +34,8 @@ ADMIN_READS = {"/audit", "/ui/effect", "/ui/actions/x", "/config/x"}
 VIEWER_READS = {
     *("/", "/topics", "/topics/x", "/topics/x/x", "/nodes", "/nodes/x", "/lookup", "/counter"),
     *("/problems", "/messages", "/topics/x/x/messages", "/topics/x/x/deferred"),
-    *("/ui/live", "/ui/series", "/ui/export", "/ui/messages", "/ui/problems", "/metrics"),
+    *("/ui/live", "/ui/series", "/ui/export", "/ui/messages", "/ui/problems", "/ui/silences"),
+    "/metrics",
     *("/api/topics", "/api/topics/x", "/api/topics/x/x", "/api/nodes", "/api/nodes/x"),
     *("/api/counter", "/api/graphite"),
 }

@@ -71,7 +71,8 @@ def test_the_drain_goes_as_the_page_says(tmp_path):
     keys = re.findall(r'"(\w+)":', re.search(r"^    (\{.*\})$", PAGE, re.MULTILINE)[1])
     assert re.findall(r'"(\w+)":', answers[0]) == keys
     assert answers[1] == answers[0]
-    assert answers[2] == '{"draining":false,"messages":1}'
+    held = '[{"topic":"t","channel":"c","messages":1,"reason":"no consumers"}]'
+    assert answers[2] == f'{{"draining":false,"messages":1,"held":1,"held_by":{held}}}'
     assert pings == [b"NOK - draining", b"NOK - draining", b"OK"]
 
 
