@@ -1,4 +1,4 @@
-"""How often this process refused something, by reason: nsq_refused_total of /metrics."""
+"""How often this process refused something, by reason: nsq_refused_total and nsqd_publish_refused_total of /metrics."""
 
 from collections import Counter
 
@@ -7,3 +7,5 @@ REASONS = (
     "too_many_connections unknown_host wrong_secrets"
 ).split()
 REFUSED = Counter(dict.fromkeys(REASONS, 0))
+# Of a publish: an answer with an error, whatever the number of its messages.
+PUBLISH_REFUSED = Counter(dict.fromkeys(("disk", "draining", "exiting", "low_disk", "memory"), 0))

@@ -276,6 +276,7 @@ def test_every_flag_of_nsqd_is_there_and_has_help():
             "http-drain",
             "max-auth-failures",
             "max-channels-per-topic",
+            "min-free-disk",
             "registration-secret-file",
         )
     ]

@@ -63,7 +63,7 @@ cdef class Topic(Queue):
         self.refuse_if_exiting()
         if defer_ms and account.level >= MEMORY_SLOW:
             # A deferred message stays in memory until it is due.
-            raise PublishError("no memory left for deferred messages")
+            raise PublishError("no memory left for deferred messages", "memory")
         if is_durable and defer_ms:
             self.storage.write_batch()
         is_spread = self.is_open()
@@ -131,7 +131,7 @@ cdef class Topic(Queue):
 
     cdef int refuse(self, uint64_t count, object error) except -1:
         self.storage.syncer.health.refused(count)
-        raise PublishError(error_text(error)) from None
+        raise PublishError(error_text(error), "disk") from None
 
     cdef uint64_t finish_put(self, uint64_t count, uint64_t size, bint is_spread, bint is_put_off) except? 0:
         """Hand out what was put and count it: now, or when the ticket's fsync is done."""

@@ -6,6 +6,7 @@ class Health:
     written_bytes: int
     read_bytes: int
     unreadable_bytes: int
+    low_disk: str | None
     def __init__(self) -> None: ...
     @property
     def text(self) -> str: ...

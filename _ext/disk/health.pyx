@@ -92,11 +92,12 @@ cdef class Health:
 
     @property
     def text(self):
-        """'OK', or 'NOK - ' and the current error."""
+        """'OK', or 'NOK - ' and the current error, or that little is left of the disk."""
         for trouble in (self.writing, self.syncing, self.reading):
             if (<Trouble> trouble).failing:
                 return f"NOK - {(<Trouble> trouble).error}"
-        return f"NOK - {self.given_up}" if self.given_up else "OK"
+        reason = self.given_up or self.low_disk
+        return f"NOK - {reason}" if reason else "OK"
 
     cdef OSError fail(self, str operation, str path, int error):
         text = f"{operation} {path}: {reason(error)}"

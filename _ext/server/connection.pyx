@@ -387,7 +387,7 @@ cdef class Connection(Host):
 
     cdef int fail(self, object error) except -1:
         # While a disk refuses publishes, the health check reports that once a minute.
-        is_refused = self.registry.syncer.health.is_failing and error.code.endswith("PUB_FAILED")
+        is_refused = error.code.endswith("PUB_FAILED") and self.registry.health() != "OK"
         self.say(logging.INFO if is_refused else logging.ERROR, f"[{self.remote_address}] - {error}")
         if self.phase >= PHASE_ENDING:
             return 0

@@ -30,7 +30,9 @@ cdef class Shortcut:
 
     cdef bint admits(self, PlainRequest *request) noexcept:
         """Whether sizes, delay and host are certainly allowed, and the broker takes messages at all."""
-        if self.registry.is_draining or (self.asks_host and not request.is_local_host):
+        if self.registry.is_draining or self.registry.syncer.health.low_disk is not None:
+            return False
+        if self.asks_host and not request.is_local_host:
             return False
         if request.is_many:
             return request.body_size <= self.registry.settings.max_body_size

@@ -38,6 +38,7 @@ cdef class Publisher(Waiter):
     cdef bint is_last_topic(self, Line *line) noexcept
     cdef int choose_topic(self, Line *line) except -1
     cdef int add_up_counts(self) except -1
+    cdef int check_open(self, str command) except -1
     cdef bint was_refused(self) except -1
     cdef int close_last(self) except -1
     cdef int accept(self, uint64_t ticket, str command, uint64_t count, bint is_put_off) except -1

@@ -15,10 +15,11 @@ from nsqfast._ext.server.partial_command cimport COSTLY_UNITS, invalid, text
 
 from nsqfast.errors import ProtocolError, PublishError
 from nsqfast.names import is_valid_name, quote
+from nsqfast.refusals import PUBLISH_REFUSED
 
 cdef int64_t MS = 1000000
 # Why a broker refuses that is being emptied; what clients make of it is to try another one.
-cdef str DRAINING = "draining"
+cdef object DRAINING = PublishError("draining", "draining")
 
 cdef enum:
     # Units for looking up another topic than that of the last command.
@@ -132,8 +133,7 @@ cdef class Publisher(Waiter):
 
     cdef int publish(self, Line *line, str command, const char *body, Py_ssize_t size, int64_t delay_ms) except -1:
         cdef uint64_t ticket
-        if self.registry.is_draining:
-            raise publish_failed(command, DRAINING)
+        self.check_open(command)
         self.choose_topic(line)
         if self.was_refused():
             return 0
@@ -147,6 +147,14 @@ cdef class Publisher(Waiter):
             self.topic_count += 1
             self.host.answer_ok(0, command)
         return self.auth.pay(1) if self.auth.usage is not None else 0
+
+    cdef int check_open(self, str command) except -1:
+        """Whether the broker takes new messages at all."""
+        if self.registry.is_draining:
+            raise publish_failed(command, DRAINING)
+        if self.registry.syncer.health.low_disk is not None:
+            raise publish_failed(command, PublishError(self.registry.syncer.health.low_disk, "low_disk"))
+        return 0
 
     cdef bint was_refused(self) except -1:
         """Whether an earlier publish of this turn was refused: later ones are discarded."""
@@ -182,6 +190,7 @@ cdef class Publisher(Waiter):
         """The postponed write failed: its error replaces the OKs of this turn. False = there were none."""
         if self.open_oks == 0:
             return False
+        PUBLISH_REFUSED["disk"] += 1
         self.close_last()
         self.host.refuse_oks(self.open_oks, error)
         cut_tail(self.uncounted, self.open_count)
@@ -195,7 +204,9 @@ cdef class Publisher(Waiter):
         return 0
 
     cdef int on_durable(self, uint64_t done_ticket, str error) except -1:
-        """Count the publishes whose fsync is done."""
+        """Count the publishes whose fsync is done; an error answers all that wait."""
+        if error is not None:
+            PUBLISH_REFUSED["disk"] += 1
         if self.last_ticket <= done_ticket:
             self.close_last()
         while self.uncounted and self.uncounted[0][0] <= done_ticket:
@@ -213,8 +224,7 @@ cdef class Publisher(Waiter):
             return 0
         if self.sliced_size:
             return self.put_slices(data, line)
-        if self.registry.is_draining:
-            raise publish_failed("MPUB", DRAINING)
+        self.check_open("MPUB")
         self.choose_topic(line)
         if self.scan.offset == 0 and not self.mpub_head(data, size, line):
             return 0
@@ -322,4 +332,5 @@ cdef class Publisher(Waiter):
 
 
 cdef object publish_failed(str command, object error):
+    PUBLISH_REFUSED[error.kind] += 1
     return ProtocolError(f"E_{command}_FAILED", f"{command} failed {error}")

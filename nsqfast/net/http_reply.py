@@ -22,12 +22,13 @@ _ESCAPES = (
 
 
 class HttpError(Exception):
-    """Ends a handler with a status and one of NSQ's error codes."""
+    """Ends a handler with a status and one of NSQ's error codes; see `error_answer`."""
 
-    def __init__(self, status: int, code: str) -> None:
+    def __init__(self, status: int, code: str, reason: str = "") -> None:
         super().__init__(f"{status} {code}")
         self.status = status
         self.code = code
+        self.reason = reason
 
 
 def text_answer(text: str | bytes) -> Response:
@@ -41,9 +42,11 @@ def json_answer(value: Any) -> Response:
     return Response(200, encode_json(value), JSON, VERSION_HEADER)
 
 
-def error_answer(status: int, code: str, headers: bytes = b"") -> Response:
-    """`{"message": code}`."""
-    return Response(status, b'{"message":"%b"}' % code.encode(), JSON, headers + VERSION_HEADER)
+def error_answer(status: int, code: str, headers: bytes = b"", reason: str = "") -> Response:
+    """`{"message": code}`, or with a `reason`, too."""
+    more = b',"reason":%b' % encode_json(reason) if reason else b""
+    body = b'{"message":"%b"%b}' % (code.encode(), more)
+    return Response(status, body, JSON, headers + VERSION_HEADER)
 
 
 def plain_answer(status: int, text: str) -> Response:

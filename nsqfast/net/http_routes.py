@@ -46,7 +46,7 @@ class Routes(Generic[R]):
         try:
             return route.run(request)
         except HttpError as error:
-            return error_answer(error.status, error.code)
+            return error_answer(error.status, error.code, reason=error.reason)
         except Exception:
             if (note := request.admit_line()) is not None:
                 shown = _shown(request.target)

@@ -18,12 +18,14 @@ from nsqfast.names import is_valid_name
 from nsqfast.net.http_message import ACTUAL, DECLARED, Request, Response, render
 from nsqfast.net.http_reply import HttpError, error_answer, parameters, required, text_answer
 from nsqfast.nsqd.options import Options
-from nsqfast.refusals import REFUSED
+from nsqfast.refusals import PUBLISH_REFUSED, REFUSED
 
 log = logging.getLogger("nsqd")
 
 SLICE_UNITS = 1024  # of a budget: the clock is read after each slice of messages
 OK = text_answer("OK")
+# The texts of ENOSPC, EDQUOT and EFBIG, as nsqd writes them.
+FULL_DISK = ("no space left on device", "disk quota exceeded", "file too large")
 _PLAIN = Request("POST", b"/pub", "")  # shared by all requests that take the shortcut
 _INTEGER = re.compile(r"[+-]?[0-9]{1,40}")
 _IS_BINARY = {"false": False, "0": False, "true": True, "1": True}
@@ -58,8 +60,8 @@ class Publisher:
         defer_ms = self._defer_ms(values["defer"]) if "defer" in values else 0
         try:
             ticket = topic.put(body, defer_ms)
-        except PublishError:
-            raise HttpError(503, "EXITING") from None
+        except PublishError as error:
+            return refuse(error.kind, error.reason)
         # A deferred message is already written.
         return self._when_durable(ticket, None if defer_ms else topic)
 
@@ -115,17 +117,23 @@ class Publisher:
 
     def _topic(self, values: dict[str, str]) -> Topic:
         name = required(values, "topic")
-        if self._registry.is_draining:
+        registry = self._registry
+        if registry.is_draining:
+            PUBLISH_REFUSED["draining"] += 1
             raise HttpError(503, "DRAINING")
-        topic = self._registry.find_topic(name)
+        if (reason := registry.syncer.health.low_disk) is not None:
+            PUBLISH_REFUSED["low_disk"] += 1
+            raise HttpError(503, "DISK_FULL", reason)
+        topic = registry.find_topic(name)
         if topic is not None:
             return topic
         if not is_valid_name(name):
             raise HttpError(400, "INVALID_TOPIC")
-        if self._registry.closing:
+        if registry.closing:
+            PUBLISH_REFUSED["exiting"] += 1
             raise HttpError(503, "EXITING")
-        admit(self._registry, name)
-        return self._registry.topic(name)
+        admit(registry, name)
+        return registry.topic(name)
 
     def _defer_ms(self, text: str) -> int:
         if _INTEGER.fullmatch(text):
@@ -159,7 +167,7 @@ def reply(error: Exception | None) -> bytes:
     if error is None:
         answer = OK
     elif isinstance(error, PublishError):
-        answer = error_answer(503, "EXITING")
+        answer = refuse(error.kind, error.reason)
     else:
         log.error("HTTP: a publish failed", exc_info=error)
         answer = error_answer(500, "INTERNAL_ERROR")
@@ -181,8 +189,8 @@ class _Promise:
         return self._future
 
     def keep(self, error: str | None) -> None:
-        is_kept = error is None and not any(self._errors)
-        self.response = OK if is_kept else error_answer(503, "EXITING")
+        error = error or next(filter(None, self._errors), None)
+        self.response = OK if error is None else refuse("disk", error)
         if self._future is not None and not self._future.done():
             self._future.set_result(self.response)
 
@@ -210,7 +218,17 @@ def _pay(usage: Usage, count: int) -> None:
 def _refuse(error: ProtocolError | PublishError) -> Response:
     if isinstance(error, ProtocolError):
         return error_answer(413, error.code)
-    return error_answer(503, "EXITING")
+    return refuse(error.kind, error.reason)
+
+
+def refuse(kind: str, reason: str) -> Response:
+    """503, counted; `reason` is the operating system's text if a disk is at fault."""
+    PUBLISH_REFUSED[kind] += 1
+    if kind == "exiting":
+        return error_answer(503, "EXITING")
+    on_disk = "DISK_FULL" if reason.endswith(FULL_DISK) else "DISK_FAILED"
+    code = "NO_MEMORY" if kind == "memory" else on_disk
+    return error_answer(503, code, reason=reason)
 
 
 def _read_binary(request: Request, values: dict[str, str]) -> bool:

@@ -28,6 +28,7 @@ from nsqfast._ext.broker.topic import Topic
 from nsqfast._ext.core.memory import used_bytes
 from nsqfast.net.http_message import Response
 from nsqfast.nsqd.broker import Broker
+from nsqfast.refusals import PUBLISH_REFUSED
 from nsqfast.stats.connections import connection_metrics
 from nsqfast.stats.process import process_metrics
 from nsqfast.stats.prometheus import (
@@ -236,6 +237,7 @@ class BrokerCollector(Collector):
             lambda: connection_metrics("nsqd", self._broker.listeners),
             self._syncs,
             self._disk,
+            self._refusals,
             lambda: process_metrics(self._broker.start_time),
         )
         return [metric for part in parts for metric in part()]
@@ -293,6 +295,14 @@ class BrokerCollector(Collector):
             sum_value=time_s,
         )
         yield CounterMetricFamily("nsqd_fsync_errors", "Those that failed.", failed_count)
+
+    def _refusals(self) -> Iterator[Metric]:
+        refused = CounterMetricFamily(
+            "nsqd_publish_refused", "Errors that answered a publish, by reason.", labels=["reason"]
+        )
+        for reason, count in PUBLISH_REFUSED.items():
+            refused.add_metric([reason], count)
+        yield refused
 
     def _disk(self) -> Iterator[Metric]:
         health = self._broker.registry.syncer.health

@@ -121,6 +121,8 @@ class Options:
 
     data_path: str = option(
         STRING, "", "folder of the queues and of nsqd.dat; empty = the current folder", group="Disk")
+    min_free_disk: int = option(
+        INT, 0, "refuse new messages while fewer bytes than this are free on the disk; 0 = until a write fails")
     max_bytes_per_file: int = option(INT, 104857600, "size in bytes at which a queue begins its next file")
     sync_every: int = option(INT, 2500, "messages written to and read from a queue between two fsyncs")
     sync_timeout_ns: int = option(DURATION, "2s", "longest time between two fsyncs of a queue")
@@ -274,6 +276,7 @@ def _refuse_harmful(options: Options) -> None:
         "max-channels-per-topic": (options.max_channels_per_topic, 0),
         "max-auth-failures": (options.max_auth_failures, 0),
         "max-connections": (options.max_connections, 0),
+        "min-free-disk": (options.min_free_disk, 0),
         "max-memory": (options.max_memory, MEMORY_MIN if options.max_memory else 0),
     }
     for flag, (count, least) in counts.items():

@@ -30,6 +30,7 @@ from nsqfast.net.tls_protocol import TlsProtocol
 from nsqfast.net.turns import Turns
 from nsqfast.nsqd.broker import HttpApiFactory
 from nsqfast.nsqd.drain import Drain
+from nsqfast.nsqd.free_disk import FreeDisk
 from nsqfast.nsqd.lock import DirectoryLock
 from nsqfast.nsqd.lookup import Lookup
 from nsqfast.nsqd.lookup_credentials import Credentials, read_credentials
@@ -94,6 +95,7 @@ class Server:
             self._claim()
             self._load()
             await self.lookup.load_client()
+            await self._free_disk.begin()
             self._serve()
             self.run_file.begin()
         except BaseException:
@@ -200,6 +202,7 @@ class Server:
         self.run_file = RunFile(folder, registry)
         self.lookup = Lookup(registry, self.options, self._credentials)
         self.drain = Drain(registry, self.lookup)
+        self._free_disk = FreeDisk(registry.syncer.health, folder, self.options.min_free_disk)
         registry.on_change = self._changed
 
     def _changed(self, kind: str, topic: str, channel: str | None) -> None:
@@ -285,6 +288,7 @@ class Server:
         OSError says what a disk did not take, after all the rest is done.
         """
         self.drain.close()
+        self._free_disk.close()
         if self._statsd is not None:
             await self._statsd.stop()
         await self.lookup.stop()

@@ -8,6 +8,7 @@ import time
 import pytest
 
 from support.fake_nsqd import eventually
+from support.prometheus import scrape
 from support.server import start_nsqd
 from support.web import get, post, request, stats, topic_stats
 from support.wire import ERROR, Client, encode_messages
@@ -122,7 +123,12 @@ def test_full_disk(disk, sync_every):
         assert stats(server.http)["health"] == reason
         for body in bodies[-3:]:  # refused every time, over HTTP as well
             answer = request(server.http, "POST", "/pub?topic=t", body)
-            assert (answer.status, answer.body) == (503, b'{"message":"EXITING"}')
+            assert answer.status == 503
+            told = answer.json()
+            assert told["message"] == "DISK_FULL"
+            assert any(word in told["reason"] for word in disk.words)
+        counted = scrape(server.http).value("nsqd_publish_refused_total", reason="disk")
+        assert counted == 4  # each error answers once
         disk.make_room(server)
         with Client(server.tcp) as client:
             client.pub("t", b"room again")
