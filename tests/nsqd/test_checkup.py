@@ -13,6 +13,7 @@ from nsqfast.net import checkup as limits
 from nsqfast.nsqd import checkup
 from nsqfast.nsqd.main import main
 from nsqfast.nsqd.options import parse
+from support.fake_nsqd import eventually
 from support.server import start_nsqd
 
 FREE = ["--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0", "--broadcast-address=127.0.0.1"]
@@ -69,6 +70,7 @@ def test_the_program(tmp_path):
 
 def test_a_broker_that_runs(tmp_path):
     with start_nsqd("nsqfast", tmp_path) as broker:
+        eventually((tmp_path / "nsqfast.running").exists)  # the last that a start makes
         before = names_and_contents(tmp_path)
         address = f"127.0.0.1:{broker.tcp[1]}"
         found = check(tmp_path, f"--tcp-address={address}")

@@ -293,6 +293,7 @@ def test_more_connections_than_the_ceiling(tmp_path, connect):
         clients.append(connect(server.tcp))
         for client in clients:
             client.pub("t", b"x")
+        server.wait_for_line("TCP: serving new clients again")
         assert len(lines_with(server, "TCP: refusing clients, 3 are connected")) == 1
         assert len(lines_with(server, "TCP: serving new clients again")) == 1
         assert is_clean(server)
