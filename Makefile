@@ -203,12 +203,12 @@ IF_FUZZ = lacks=""; command -v clang >/dev/null 2>&1 || lacks="clang: apt instal
 	test -n "$$lacks" || $(BIN)/python -c "import atheris" 2>/dev/null \
 	|| $(BIN)/python -m pip install -q --group fuzz >/dev/null 2>&1 || lacks="atheris: pip install --group fuzz"
 
-fuzz: $(READY) ## libFuzzer on all that reads foreign bytes (ARGS='--seconds 600 session'); needs clang
+fuzz: ext ## libFuzzer on all that reads foreign bytes (ARGS='--seconds 600 session'); needs clang
 	@$(IF_FUZZ); if test -n "$$lacks"; then echo "nsqfast: fuzzing needs $$lacks" >&2; exit 1; fi
 	@$(FUZZ_BUILD) >/dev/null
 	@$(BIN)/python tests/fuzz/run.py $(ARGS)
 
-fuzz-smoke: $(READY) ## every target briefly, with the same inputs each time; skipped without clang or atheris
+fuzz-smoke: ext ## every target briefly, with the same inputs each time; skipped without clang or atheris
 	@$(IF_FUZZ); if test -n "$$lacks"; then echo "nsqfast: fuzz-smoke is skipped, it needs $$lacks"; exit 0; fi; \
 	$(FUZZ_BUILD) >/dev/null && $(BIN)/python tests/fuzz/run.py --smoke $(ARGS)
 

@@ -5,6 +5,7 @@ warning  vm.max_map_count: 1000, and queues on disk may need 65530: sysctl vm.ma
 error    --tcp-address: 0.0.0.0:4150: address already in use
 """
 
+import os
 import sys
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -23,11 +24,15 @@ class Finding(NamedTuple):
 
 
 def report(findings: Iterable[Finding]) -> int:
-    """Print all of them; the exit status is 1 if one is an error."""
+    """Print all of them, as far as somebody reads them; the exit status is 1 if one is an error."""
     status = 0
     for level, subject, text in findings:
-        sys.stdout.write(escape_controls(f"{level:<8} {subject}: {text}") + "\n")
         if level == ERROR:
             status = 1
-    sys.stdout.flush()
+        try:
+            sys.stdout.write(escape_controls(f"{level:<8} {subject}: {text}") + "\n")
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # What is left in the buffer is written at the exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return status

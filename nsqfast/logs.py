@@ -10,6 +10,7 @@ Modules that several programs share log under their own names (nsqfast.net...), 
 
 import json
 import logging
+import re
 import sys
 import time
 from typing import Final
@@ -87,8 +88,34 @@ class TextFormatter(logging.Formatter):
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 
+# What a line of ours is about. What peers wrote stands in quotes, or behind " - ", where nobody looks for these.
+_HEAD: Final = re.compile(r"""(?:(?! - )[^'"])*""")
+_NAME: Final = r"([.a-zA-Z0-9_-]{1,64}(?:#ephemeral)?)"
+_FIELDS: Final = {
+    "topic": re.compile(rf"\btopic[( ]{_NAME}(?=[) ,]|$)", re.IGNORECASE),
+    "channel": re.compile(rf"\bchannel[( ]{_NAME}(?=[) ,]|$)"),
+    "client": re.compile(r"\bclient\(([^()\s]+)\)|\[([^][\s]+:\d+|\[[0-9a-f:]+\]:\d+)\]"),
+}
+_QUEUE: Final = re.compile(rf"DISKQUEUE\({_NAME}(?::{_NAME})?\)")
+
+
+def fields_of(text: str) -> dict[str, str]:
+    """Topic, channel, client and error of a line, as far as it names them."""
+    head = _HEAD.match(text)
+    assert head is not None
+    said = {name: rule.search(head[0]) for name, rule in _FIELDS.items()}
+    found = {name: next(filter(None, one.groups())) for name, one in said.items() if one}
+    if (queue := _QUEUE.match(head[0])) is not None:
+        found["topic"] = queue[1].partition(".diskqueue.")[0]
+        if queue[2]:
+            found["channel"] = queue[2]
+    if text.startswith(" - ", head.end()):
+        found["error"] = text[head.end() + 3 :]
+    return found
+
+
 class JsonFormatter(logging.Formatter):
-    """One object per line: time (RFC 3339, UTC), level, program, text, and the traceback if there is one."""
+    """One object per line: time (RFC 3339, UTC), level, program, text, its fields, and the traceback if there is one."""
 
     def __init__(self, program: str) -> None:
         super().__init__()
@@ -101,7 +128,8 @@ class JsonFormatter(logging.Formatter):
             "time": f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{micros:06d}Z",
             "level": _NAMES.get(record.levelno, record.levelname),
             "program": self.program,
-            "text": record.getMessage(),
+            "text": (text := record.getMessage()),
+            **fields_of(text),
         }
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)

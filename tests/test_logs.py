@@ -93,6 +93,47 @@ def test_json_lines(lines):
     assert second["traceback"].endswith("ValueError: why")
 
 
+@pytest.mark.parametrize(
+    ("text", "fields"),
+    [
+        ("NSQ: bye", {}),
+        ("TOPIC(orders): created", {"topic": "orders"}),
+        (
+            "TOPIC(orders): deleting channel tail1#ephemeral",
+            {"topic": "orders", "channel": "tail1#ephemeral"},
+        ),
+        (
+            "DB: removing channel(c) from topic(orders), it has no producers",
+            {"topic": "orders", "channel": "c"},
+        ),
+        ("TCP: new client(127.0.0.1:3)", {"client": "127.0.0.1:3"}),
+        ("PROTOCOL(V2): [127.0.0.1:3] exiting ioloop", {"client": "127.0.0.1:3"}),
+        ("PROTOCOL(V2): [[::1]:3] exiting ioloop", {"client": "[::1]:3"}),
+        (
+            "[127.0.0.1:3] - E_BAD_TOPIC PUB topic name 'topic(x)' is not valid",
+            {
+                "client": "127.0.0.1:3",
+                "error": "E_BAD_TOPIC PUB topic name 'topic(x)' is not valid",
+            },
+        ),
+        ("client(1.2.3.4:5) bad protocol magic 'topic(x)'", {"client": "1.2.3.4:5"}),
+        (
+            "DISKQUEUE(orders:c) failed to sync - input/output error",
+            {"topic": "orders", "channel": "c", "error": "input/output error"},
+        ),
+        (
+            "LOOKUPD(10.0.0.1:4160): no channels of topic orders - timed out",
+            {"topic": "orders", "error": "timed out"},
+        ),
+    ],
+)
+def test_json_has_what_a_line_is_about(lines, text, fields):
+    logs.set_up("nsqd", "", logs.LEVELS["info"], logs.FORMATS["json"]).info("%s", text)
+    (line,) = map(json.loads, lines())
+    del line["time"]
+    assert line == {"level": "INFO", "program": "nsqd", "text": text, **fields}
+
+
 def test_a_second_setup_replaces_the_first(lines):
     logs.set_up("nsqd", "one ", logs.LEVELS["info"])
     logs.set_up("nsqd", "two ", logs.LEVELS["info"]).info("x")

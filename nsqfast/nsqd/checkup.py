@@ -26,7 +26,7 @@ from nsqfast.nsqd.metadata import DATA_OR_POSITION_FILE, FILE_NAME, decode
 from nsqfast.nsqd.options import Options, validate
 
 FREE_PART_LEAST = 0.05
-GIB = 1 << 30
+MIB, GIB = 1 << 20, 1 << 30
 # File systems whose files do not survive a restart, or whose locks and fsyncs are a matter of settings.
 DOUBTFUL_SYSTEMS = {
     "tmpfs": "its files are in memory",
@@ -85,11 +85,15 @@ def _check_room(folder: str) -> Iterator[Finding]:
         yield Finding(ERROR, "free space", f"{folder}: {os_error(error)}")
         return
     size, free = found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
-    text = f"{free / GIB:.1f} GiB of {size / GIB:.1f} GiB"
+    text = f"{_size(free)} of {_size(size)}"
     if free < max(size * FREE_PART_LEAST, 1):
         yield Finding(WARNING, "free space", f"{text}; when it is used up, publishes are refused")
     else:
         yield Finding(OK, "free space", text)
+
+
+def _size(count: int) -> str:
+    return f"{count / GIB:.1f} GiB" if count >= GIB else f"{count / MIB:.0f} MiB"
 
 
 def _check_file_system(folder: str) -> Finding:
@@ -225,5 +229,5 @@ def _check_memory(wanted: int) -> Iterator[Finding]:
     if not wanted:
         return
     there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    text = f"{wanted / GIB:.1f} GiB, the machine has {there / GIB:.1f} GiB"
+    text = f"{_size(wanted)}, the machine has {_size(there)}"
     yield Finding(WARNING if wanted > there else OK, "--max-memory", text)

