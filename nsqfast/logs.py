@@ -115,7 +115,7 @@ def fields_of(text: str) -> dict[str, str]:
 
 
 class JsonFormatter(logging.Formatter):
-    """One object per line: time (RFC 3339, UTC), level, program, text, its fields, and the traceback if there is one."""
+    """One object per line: time (RFC 3339, UTC), level, program, text, its fields, and a traceback if there is one."""
 
     def __init__(self, program: str) -> None:
         super().__init__()
