@@ -51,6 +51,7 @@ def run(flags: Sequence[str], admin_port: int = 4171) -> None:
         admin = fleet.start(
             "nsqadmin",
             f"--http-address=127.0.0.1:{admin_port}",
+            "--problem-no-consumers=5s",  # whoever looks at a demonstration does not wait for a minute
             f"--lookupd-http-address=127.0.0.1:{lookupd}",
         )
         port = admin.ports["HTTP"]

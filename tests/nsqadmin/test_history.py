@@ -103,6 +103,8 @@ def test_the_slope_is_that_of_the_last_five_minutes():
     assert history.slope(("channel", "t", "c")) == last.depth_slope
     assert history.slope(("channel", "t", "nobody")) is None
     points = history.sparkline(("channel", "t", "c"))
+    both = history.sparkline(("channel", "t", "c"), ("channel", "t", "c"), ("topic", "no"))
+    assert both == [None if point is None else 2 * point for point in points]
     assert (len(points), points[:25]) == (30, [None] * 25)
     assert points[-1] == pytest.approx((540 - 200) * 3, abs=30)
 

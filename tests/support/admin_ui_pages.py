@@ -36,7 +36,11 @@ DIALOGS = {
         "#cancel-dialog",
     ),
     "keys": ("/topics", "[data-opens=keys-dialog]", "#keys-dialog"),
-    "menu": ("/topics", "tbody .act summary", "tbody .act details[open] .items"),
+    "menu": (
+        "/topics",
+        "tbody tr:last-child .act summary",
+        "tbody .act details[open] .items",
+    ),
     "create": ("/topics", "[data-action=create]", "#action[open]"),
     "publish": ("/topics/orders", "[data-action=publish]", "dialog[open]"),
     "empty": ("/topics/orders/billing", f"{MORE} then [data-action=empty]", "#action[open]"),

@@ -136,7 +136,7 @@ def test_the_demo_cluster_has_what_the_page_is_to_show(tmp_path):
         up.wait_for("/topics/payments/ledger", lambda answer: answer["texts"]["in_flight"] != "0")
         up.wait_for(
             "/topics/orders/billing",
-            lambda answer: re.search(r"out [1-9]", answer["texts"]["state-line"]),
+            lambda answer: re.search(r"finished [1-9]", answer["texts"]["state-line"]),
         )
         up.wait_for("/problems", lambda answer: rows_of(answer, "problems"))
         status, log = up.interrupt()

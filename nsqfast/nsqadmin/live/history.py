@@ -261,18 +261,20 @@ class History:
         marks = [m for m in self.marks if m.at >= last_at - range_s and m.is_about(key)]
         return Series(ring.step_s, times[kept], columns, marks)
 
-    def sparkline(self, key: Key) -> list[float | None]:
-        """Thirty means of the depth over the last hour, oldest first; None if unknown."""
-        table = self._table(key)
-        slot = table.slots.get(key)
-        ring = table.fine
+    def sparkline(self, *keys: Key) -> list[float | None]:
+        """Thirty means over the last hour of the depth of all these together, oldest first; None if unknown of all."""
+        ring = self.topics.fine
         per_point = ring.points // SPARKLINE_POINTS
         wanted = per_point * SPARKLINE_POINTS
         depth = np.full(wanted, np.nan)
-        if slot is not None and ring.length:
-            memory = table.columns.index("memory_depth")
-            known = ring.read(slot, wanted)[:, memory : memory + 2].sum(axis=1)
-            depth[wanted - len(known) :] = known
+        for key in keys:
+            table = self._table(key)
+            slot = table.slots.get(key)
+            if slot is not None and table.fine.length:
+                memory = table.columns.index("memory_depth")
+                known = table.fine.read(slot, wanted)[:, memory : memory + 2].sum(axis=1)
+                end = depth[wanted - len(known) :]
+                end[:] = np.where(np.isnan(end), known, end + np.nan_to_num(known))
         points = depth.reshape(SPARKLINE_POINTS, per_point)
         is_known = ~np.isnan(points)
         number = is_known.sum(axis=1)

@@ -1,9 +1,11 @@
 """Figures of topics for tables, added up over their channels: once per tick, in slices."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nsqfast.nsqadmin.live.model import Channel, Cluster, Topic
+from nsqfast.nsqadmin.live.problems import Problem
 from nsqfast.nsqadmin.live.slices import Slices
 from nsqfast.nsqadmin.web.elements import State
 
@@ -20,7 +22,6 @@ class TopicFacts:
     in_flight_count: int
     deferred_count: int
     in_s: float | None
-    out_s: float | None
     slope: float | None
     oldest_s: float | None
     oldest_is_minimum: bool
@@ -63,14 +64,13 @@ async def add_up(cluster: Cluster) -> list[TopicFacts]:
 
 
 def sum_topic(topic: Topic) -> TopicFacts:
-    """Depth, in-flight and deferred include the channels'; `out` counts messages that left all channels together."""
+    """Depth, slope, in-flight and deferred include the channels'."""
     channels = topic.channels.values()
     oldest = max(
         (channel for channel in channels if channel.oldest_s is not None),
         key=lambda channel: channel.oldest_s or 0.0,
         default=None,
     )
-    outs = [channel.rates.out_s for channel in channels if channel.rates is not None]
     slopes = [channel.depth_slope for channel in channels if channel.depth_slope is not None]
     if topic.depth_slope is not None:
         slopes.append(topic.depth_slope)
@@ -82,7 +82,6 @@ def sum_topic(topic: Topic) -> TopicFacts:
         in_flight_count=sum(each.in_flight_count for each in counts),
         deferred_count=sum(each.deferred_count for each in counts),
         in_s=topic.rates.in_s if topic.rates else None,
-        out_s=sum(outs) if outs else None,
         slope=sum(slopes) if slopes else None,
         oldest_s=oldest.oldest_s if oldest else None,
         oldest_is_minimum=oldest.oldest_is_minimum if oldest else False,
@@ -110,20 +109,15 @@ def paused_word(item: Topic | Channel) -> str:
     return "none" if not paused else "all" if paused == len(item.parts) else "some"
 
 
-def topic_states(facts: TopicFacts) -> list[State]:
-    """The chips of a topic's row, the worst first."""
-    states = []
-    if facts.idle_channels:
-        title = f"channels with messages and without a consumer: {facts.idle_channels}"
-        states.append(State("crit", "no consumers", title))
+def topic_states(facts: TopicFacts, problems: Sequence[Problem] = ()) -> list[State]:
+    """The chips of a topic's row: its problems, the worst first, and what else is special."""
+    states = problem_states(problems)
     if paused := paused_state(facts.topic):
         states.append(paused)
     if facts.paused_channels:
         count = facts.paused_channels
         word = "channel paused" if count == 1 else f"{count:,} channels paused"
         states.append(State("warn", word))
-    if facts.is_growing:
-        states.append(State("warn", "growing"))
     if facts.is_inactive:
         states.append(State("off", "inactive", "only nsqlookupd knows it: no nsqd has it"))
     if facts.topic.is_ephemeral:
@@ -131,15 +125,27 @@ def topic_states(facts: TopicFacts) -> list[State]:
     return states
 
 
-def channel_states(channel: Channel) -> list[State]:
-    """The chips of a channel."""
-    states = []
-    if channel.counts.depth > 0 and channel.counts.client_count == 0:
-        states.append(State("crit", "no consumers"))
+def channel_states(channel: Channel, problems: Sequence[Problem] = ()) -> list[State]:
+    """The same of a channel."""
+    states = problem_states(problems)
     if paused := paused_state(channel):
         states.append(paused)
-    if channel.depth_slope is not None and channel.depth_slope > GROWS_S_MIN:
-        states.append(State("warn", "growing"))
     if channel.is_ephemeral:
         states.append(State("info", "ephemeral"))
     return states
+
+
+def problem_states(problems: Sequence[Problem]) -> list[State]:
+    """One for each rule that is broken, with the evidence; a muted problem is grey."""
+    worst: dict[str, Problem] = {}
+    for problem in problems:
+        worst.setdefault(problem.rule, problem)
+    return [
+        State("off" if problem.muted_until else problem.severity.value, words(rule), problem.text)
+        for rule, problem in worst.items()
+    ]
+
+
+def words(rule: str) -> str:
+    """`no_consumers` is "no consumers"."""
+    return rule.replace("_", " ")

@@ -1,7 +1,7 @@
 """Tables: declared once per page as columns; filtered, sorted and split into pages here, for display and export."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from typing import Any, Generic, Literal, TypeVar
 
@@ -109,6 +109,19 @@ def pick_columns(spec: TableSpec[T], *keys: str) -> list[Column[T]]:
     """Some of them, in this order, for a smaller version of the table."""
     known = {column.key: column for column in spec.columns}
     return [known[key] for key in keys]
+
+
+def with_states(spec: TableSpec[T], chips: Callable[[T], Sequence[State]]) -> TableSpec[T]:
+    """The same table with other chips in its column `state`."""
+
+    def word(item: T) -> str:
+        return ", ".join(state.word for state in chips(item))
+
+    columns = [
+        replace(column, value=word, chips=chips) if column.key == "state" else column
+        for column in spec.columns
+    ]
+    return replace(spec, columns=columns)
 
 
 @dataclass(slots=True)

@@ -27,7 +27,8 @@ export function amount(value, unit = "") {
       return `${Number((value / scale).toPrecision(3)).toLocaleString("en-US")} ${letter}${unit}`;
     }
   }
-  const shown = Math.abs(value) < 10 ? Number(value.toFixed(1)) : Math.round(value);
+  // A rate may be below one; there is no part of a message.
+  const shown = unit && Math.abs(value) < 10 ? Number(value.toFixed(1)) : Math.round(value);
   return shown.toLocaleString("en-US") + unit;
 }
 

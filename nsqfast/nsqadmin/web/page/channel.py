@@ -161,8 +161,8 @@ def make_charts(channel: Channel) -> list[Chart]:
             "rates",
             "Per second",
             [
-                Line("In", ["in_s"], 1, key),
-                Line("Out", ["out_s"], 2, key),
+                Line("Published", ["in_s"], 1, key),
+                Line("Finished", ["out_s"], 2, key),
                 Line("Requeued", ["requeue_s"], 3, key),
                 Line("Timed out", ["timeout_s"], 4, key),
             ],
@@ -205,9 +205,10 @@ def main_state(channel: Channel) -> State:
 
 
 def state_line(channel: Channel) -> str:
-    """`In 812/s, out 790/s, growing by +22/s · 12 consumers on 2 nodes · 88 M messages in all`"""
+    """`published 812/s, finished 790/s, depth +22/s · 12 consumers on 2 nodes · 88 M messages in all`"""
     counts, rates = channel.counts, channel.rates
-    flow = f"In {texts.rate(rates.in_s if rates else None)}, out {texts.rate(rates.out_s if rates else None)}"
+    come, go = (rates.in_s, rates.out_s) if rates else (None, None)
+    flow = f"published {texts.rate(come)}, finished {texts.rate(go)}"
     if channel.depth_slope is not None:
         flow += f", depth {texts.slope(channel.depth_slope)} over five minutes"
     nodes = texts.plural(len(channel.parts), "node")

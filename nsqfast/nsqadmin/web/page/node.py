@@ -87,7 +87,7 @@ TOPICS: TableSpec[NodeTopic] = TableSpec(
         ),
         Column(
             "in",
-            "In",
+            "Published",
             lambda topic: topic.part.rates.in_s if topic.part and topic.part.rates else None,
             texts.rate,
             "number",
@@ -196,13 +196,13 @@ def share_of(topic: Topic, node: Node) -> NodeTopic | None:
 
 
 def make_charts(node: str) -> list[Chart]:
-    """Rates, waiting messages, connections, and the size of nsqd's heap."""
+    """Published messages, waiting ones, connections, and the size of nsqd's heap."""
     key = ("node", node)
     return [
         Chart(
             "rates",
-            "In and out",
-            [Line("In", ["in_s"], 1, key), Line("Out", ["out_s"], 2, key)],
+            "Published",
+            [Line("Published", ["in_s"], 1, key)],
             "/s",
         ),
         Chart(
@@ -265,7 +265,6 @@ async def build(request: PageRequest) -> View:
         crumbs=[Link("Nodes", urls.to("/nodes"))],
         texts={
             "in": texts.rate(rates.in_s if rates else None),
-            "out": texts.rate(rates.out_s if rates else None),
             "depth": texts.short(node.counts.depth),
             "messages": texts.short(node.counts.message_count),
             "clients": texts.count(node.counts.client_count),

@@ -21,7 +21,7 @@ WORST = 10
 SLICE = 500  # topics examined before others get their turn
 
 CHARTS = (
-    Chart("rates", "In and out", (Line("In", ["in_s"], 1), Line("Out", ["out_s"], 2)), "/s"),
+    Chart("rates", "Published", (Line("Published", ["in_s"], 1),), "/s"),
     Chart(
         "depth",
         "Depth",
@@ -49,17 +49,7 @@ BACKLOGS: TableSpec[Channel] = replace(
             lambda each: f"{each.topic}/{each.name}",
             href=lambda request, each: request.context.urls.channel(each.topic, each.name),
         ),
-        *pick_columns(CHANNELS, "depth"),
-        Column(
-            "growth",
-            "Growth",
-            lambda each: each.depth_slope,
-            texts.slope,
-            "number",
-            2,
-            help="Of the depth, over the last five minutes",
-        ),
-        *pick_columns(CHANNELS, "oldest", "trend"),
+        *pick_columns(CHANNELS, "depth", "growth", "oldest", "trend"),
     ),
     key=lambda each: f"{each.topic}/{each.name}",
     searchable=None,
@@ -71,9 +61,7 @@ BACKLOGS: TableSpec[Channel] = replace(
 STRIP = replace(
     NODES,
     caption="Nodes",
-    columns=pick_columns(
-        NODES, "node", "host", "state", "in", "out", "depth", "clients", "version"
-    ),
+    columns=pick_columns(NODES, "node", "host", "state", "in", "depth", "clients", "version"),
     searchable=None,
     filters=(),
     has_actions=False,
@@ -106,6 +94,8 @@ async def build(request: PageRequest) -> View:
     cluster, totals = request.cluster, request.cluster.totals
     plan = make_plan(request.query, request.context.options.history_ns / 1e9, CHARTS)
     worst = await find_worst(cluster)
+    topics = await request.topic_facts()
+    slopes = [facts.slope for facts in topics if facts.slope is not None]
     # Those with problems first, so that they are on the first page of the table.
     nodes = sorted(cluster.nodes.values(), key=lambda each: each.state is NodeState.UP)
     rows = [NodeFacts(node, cluster.at, len(cluster.lookupds)) for node in nodes]
@@ -116,7 +106,7 @@ async def build(request: PageRequest) -> View:
         "Overview",
         texts={
             "in": texts.rate(totals.in_s),
-            "out": texts.rate(totals.out_s),
+            "growth": texts.slope(sum(slopes) if slopes else None),
             "depth": texts.short(totals.depth),
             "in_flight": texts.short(totals.in_flight_count),
             "requeue": texts.rate(totals.requeue_s),

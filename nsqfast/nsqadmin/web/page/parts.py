@@ -71,15 +71,6 @@ CHANNELS: TableSpec[Channel] = TableSpec(
         ),
         Column("depth", "Depth", lambda channel: channel.counts.depth, texts.count, "number"),
         Column(
-            "disk",
-            "On disk",
-            lambda channel: channel.counts.backend_depth,
-            texts.count,
-            "number",
-            4,
-            help="What of the depth is on disk",
-        ),
-        Column(
             "in_flight",
             "In flight",
             lambda channel: channel.counts.in_flight_count,
@@ -97,7 +88,7 @@ CHANNELS: TableSpec[Channel] = TableSpec(
         ),
         Column(
             "in",
-            "In",
+            "Published",
             lambda channel: channel.rates.in_s if channel.rates else None,
             texts.rate,
             "number",
@@ -105,11 +96,20 @@ CHANNELS: TableSpec[Channel] = TableSpec(
         ),
         Column(
             "out",
-            "Out",
+            "Finished",
             lambda channel: channel.rates.out_s if channel.rates else None,
             texts.rate,
             "number",
             2,
+        ),
+        Column(
+            "growth",
+            "Lag grows by",
+            lambda channel: channel.depth_slope,
+            texts.slope,
+            "number",
+            4,
+            help="Of the depth, over the last five minutes",
         ),
         Column(
             "requeue",
@@ -144,14 +144,6 @@ CHANNELS: TableSpec[Channel] = TableSpec(
             texts.count,
             "number",
             2,
-        ),
-        Column(
-            "messages",
-            "Messages",
-            lambda channel: channel.counts.message_count,
-            texts.count,
-            "number",
-            4,
         ),
         Column(
             "trend",
@@ -295,7 +287,9 @@ def _spec(columns: tuple[Column[Share], ...]) -> TableSpec[Share]:
     )
 
 
-TOPIC_NODES = _spec((*_NODE_COLUMNS, Column("in", "In", _in_s, texts.rate, "number", 2), _MESSAGES))
+TOPIC_NODES = _spec(
+    (*_NODE_COLUMNS, Column("in", "Published", _in_s, texts.rate, "number", 2), _MESSAGES)
+)
 CHANNEL_NODES = _spec(
     (
         *_NODE_COLUMNS,
@@ -331,8 +325,8 @@ CHANNEL_NODES = _spec(
             "number",
             4,
         ),
-        Column("in", "In", _in_s, texts.rate, "number", 3),
-        Column("out", "Out", _out_s, texts.rate, "number", 2),
+        Column("in", "Published", _in_s, texts.rate, "number", 3),
+        Column("out", "Finished", _out_s, texts.rate, "number", 2),
         Column(
             "consumers",
             "Consumers",

@@ -1,5 +1,6 @@
 """/problems: current problems; the same table is on other pages with the problems that concern them."""
 
+from collections.abc import Callable, Hashable
 from dataclasses import replace
 from urllib.parse import unquote
 
@@ -127,7 +128,7 @@ SILENCES: TableSpec[Silence] = TableSpec(
     caption="Silences",
     columns=(
         Column("what", "Silenced", silenced_text),
-        Column("until", "Until", lambda each: each.until, texts.stamp, "number"),
+        Column("until", "Until", lambda each: each.until, texts.stamp, "number", 2),
         Column("reason", "Reason", lambda each: each.reason, priority=2, is_named=False),
         Column("user", "By", lambda each: each.user, priority=3),
         Column("since", "Since", lambda each: each.since or None, texts.stamp, "number", 3),
@@ -141,6 +142,16 @@ SILENCES: TableSpec[Silence] = TableSpec(
 
 
 OWN = replace(TABLE, searchable=None, filters=(), is_main=False)
+
+
+def problems_by(
+    request: PageRequest, key: Callable[[Problem], Hashable]
+) -> dict[Hashable, list[Problem]]:
+    """Those of each object, the worst first."""
+    found: dict[Hashable, list[Problem]] = {}
+    for problem in request.context.problems.found:
+        found.setdefault(key(problem), []).append(problem)
+    return found
 
 
 def own_problems(

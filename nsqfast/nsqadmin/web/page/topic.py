@@ -7,13 +7,13 @@ from nsqfast.nsqadmin.charts.plan import DEPTH, LINES_MAX, POINT_S, Chart, Line,
 from nsqfast.nsqadmin.live.model import Topic
 from nsqfast.nsqadmin.web import texts
 from nsqfast.nsqadmin.web.elements import Link, State
-from nsqfast.nsqadmin.web.facts import TopicFacts, paused_state, sum_topic
+from nsqfast.nsqadmin.web.facts import TopicFacts, channel_states, paused_state, sum_topic
 from nsqfast.nsqadmin.web.near import near_names
 from nsqfast.nsqadmin.web.page.parts import CHANNELS, TOPIC_NODES, make_shares
-from nsqfast.nsqadmin.web.page.problems import own_problems
+from nsqfast.nsqadmin.web.page.problems import own_problems, problems_by
 from nsqfast.nsqadmin.web.page_request import PageRequest
 from nsqfast.nsqadmin.web.pages import Page, PageNotFoundError
-from nsqfast.nsqadmin.web.tables import make_table
+from nsqfast.nsqadmin.web.tables import make_table, with_states
 from nsqfast.nsqadmin.web.view import View
 
 
@@ -42,7 +42,7 @@ def make_charts(topic: Topic) -> list[Chart]:
         else f"Depth of the {LINES_MAX} deepest channels"
     )
     return [
-        Chart("rates", "Published", [Line("In", ["in_s"], 1, key)], "/s"),
+        Chart("rates", "Published", [Line("Published", ["in_s"], 1, key)], "/s"),
         Chart("depth", title, lines)
         if lines
         else Chart("depth", "Depth of the topic", [Line("Topic", DEPTH, 1, key)]),
@@ -50,10 +50,10 @@ def make_charts(topic: Topic) -> list[Chart]:
 
 
 def state_line(facts: TopicFacts) -> str:
-    """`In 812/s · depth 0 · 3 channels · 12 consumers · 2 nodes · 88 M messages in all`"""
+    """`published 812/s · depth 0 · 3 channels · 12 consumers · 2 nodes · 88 M messages in all`"""
     topic = facts.topic
     parts = [
-        f"In {texts.rate(facts.in_s)}",
+        f"published {texts.rate(facts.in_s)}",
         f"depth {texts.count(facts.depth)}",
         texts.plural(facts.channel_count, "channel"),
         texts.plural(facts.consumer_count, "consumer"),
@@ -80,6 +80,10 @@ async def build(request: PageRequest) -> View:
     context, query = request.context, request.query
     facts = sum_topic(topic)
     problems = own_problems(request, topic=topic.name)
+    by_channel = problems_by(request, lambda each: each.topic == topic.name and each.channel)
+    channels = with_states(
+        CHANNELS, lambda each: channel_states(each, by_channel.get(each.name, ()))
+    )
     shares = make_shares(request.cluster, topic.name, topic.parts)
     view = View(
         topic.name,
@@ -88,7 +92,7 @@ async def build(request: PageRequest) -> View:
         shown={"problems-shown": bool(problems.matched)},
         tables={
             "problems": problems,
-            "channels": make_table(request, CHANNELS, list(topic.channels.values())),
+            "channels": make_table(request, channels, list(topic.channels.values())),
             "nodes": make_table(request, TOPIC_NODES, shares),
         },
         data={"points": request.cluster.at // POINT_S},

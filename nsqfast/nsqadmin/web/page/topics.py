@@ -1,14 +1,18 @@
 """/topics: every topic with its numbers; searchable, sortable, in pages."""
 
+import heapq
 from collections.abc import Sequence
 
 from nsqfast.nsqadmin.web import texts
 from nsqfast.nsqadmin.web.facts import TopicFacts, paused_word, topic_states
+from nsqfast.nsqadmin.web.page.problems import problems_by
 from nsqfast.nsqadmin.web.page_request import PageRequest
 from nsqfast.nsqadmin.web.pages import Page
 from nsqfast.nsqadmin.web.search import Searchable
-from nsqfast.nsqadmin.web.tables import Column, TableSpec, make_table
+from nsqfast.nsqadmin.web.tables import Column, TableSpec, make_table, with_states
 from nsqfast.nsqadmin.web.view import View
+
+SPARK_CHANNELS = 20  # a page has a hundred topics, and each line takes some microseconds
 
 
 def _address(request: PageRequest, facts: TopicFacts) -> str:
@@ -16,7 +20,11 @@ def _address(request: PageRequest, facts: TopicFacts) -> str:
 
 
 def _spark(request: PageRequest, facts: TopicFacts) -> Sequence[float | None]:
-    return request.context.history.sparkline(("topic", facts.name))
+    """Of the topic with its deepest channels."""
+    channels = facts.topic.channels.values()
+    deepest = heapq.nlargest(SPARK_CHANNELS, channels, key=lambda each: each.counts.depth)
+    keys = [("channel", facts.name, channel.name) for channel in deepest]
+    return request.context.history.sparkline(("topic", facts.name), *keys)
 
 
 def oldest_column() -> Column[TopicFacts]:
@@ -52,8 +60,16 @@ COLUMNS: Sequence[Column[TopicFacts]] = (
         "number",
         help="Messages that wait in the topic and in its channels",
     ),
-    Column("in", "In", lambda facts: facts.in_s, texts.rate, "number", 2),
-    Column("out", "Out", lambda facts: facts.out_s, texts.rate, "number", 3),
+    Column("in", "Published", lambda facts: facts.in_s, texts.rate, "number", 2),
+    Column(
+        "growth",
+        "Lag grows by",
+        lambda facts: facts.slope,
+        texts.slope,
+        "number",
+        3,
+        help="Of the depth, over the last five minutes",
+    ),
     oldest_column(),
     Column("in_flight", "In flight", lambda facts: facts.in_flight_count, texts.count, "number", 4),
     Column("channels", "Channels", lambda facts: facts.channel_count, texts.count, "number", 4),
@@ -66,7 +82,7 @@ COLUMNS: Sequence[Column[TopicFacts]] = (
         "spark",
         4,
         spark=_spark,
-        help="Depth of the topic over the last hour",
+        help="Depth over the last hour, of the topic and its channels",
     ),
 )
 
@@ -93,7 +109,7 @@ TABLE: TableSpec[TopicFacts] = TableSpec(
             "depth": lambda facts: facts.depth,
             "rate": lambda facts: facts.in_s,
             "in": lambda facts: facts.in_s,
-            "out": lambda facts: facts.out_s,
+            "growth": lambda facts: facts.slope,
             "oldest": lambda facts: facts.oldest_s,
             "in_flight": lambda facts: facts.in_flight_count,
             "channels": lambda facts: facts.channel_count,
@@ -115,9 +131,14 @@ TABLE: TableSpec[TopicFacts] = TableSpec(
 
 
 async def build(request: PageRequest) -> View:
-    """One table."""
-    facts = await request.topic_facts()
-    return View("Topics", tables={"topics": make_table(request, TABLE, facts)})
+    """One table: topics with problems first, the worst of them at the top."""
+    problems = problems_by(request, lambda problem: problem.topic)
+    known = await request.topic_facts()
+    by_name = {facts.name: facts for facts in known if facts.name in problems}
+    first = [by_name[name] for name in problems if name in by_name]
+    facts = [*first, *[each for each in known if each.name not in by_name]]
+    spec = with_states(TABLE, lambda each: topic_states(each, problems.get(each.name, ())))
+    return View("Topics", tables={"topics": make_table(request, spec, facts)})
 
 
 PAGE = Page("topics", "/topics", build, "topics.html", "topics")
