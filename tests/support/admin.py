@@ -110,6 +110,10 @@ class LiveCluster:
         """An nsqd that takes the place of one that was ended, and is ended with the cluster at the latest."""
         self.nsqds[number] = self._stack.enter_context(server)
 
+    def replace_lookupd(self, number: int, server: Server) -> None:
+        """Likewise."""
+        self.lookupds[number] = self._stack.enter_context(server)
+
     def wait_for_nodes(self, count: int) -> None:
         """Until every nsqlookupd knows so many."""
         for lookupd in self.lookupds:

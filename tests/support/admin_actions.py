@@ -128,5 +128,6 @@ def start_again(cluster: LiveCluster, number: int) -> None:
         f"--tcp-address={text_of(old.tcp)}",
         f"--http-address={text_of(old.http)}",
         *told,
+        *cluster.nsqd_flags,
     )
     cluster.replace(number, server)

@@ -21,9 +21,12 @@ SUITES: dict[str, tuple[str, ...]] = {
     "actions": tuple(f"tests/admin_ui/test_{name}.py" for name in ("actions", "live", "messages")),
     "documents": ("tests/documents",),  # its commands run in networks of their own
     # They wait for what a cluster does in its own time.
-    "cluster": tuple(
-        f"tests/nsqadmin/test_{name}.py"
-        for name in ("actions_trouble", "api_trouble", "messages", "poller", "problems", "rates")
+    "cluster": (
+        "tests/nsqadmin/night",
+        *(
+            f"tests/nsqadmin/test_{name}.py"
+            for name in "actions_trouble api_trouble messages poller problems rates".split()
+        ),
     ),
     "nsqadmin": ("tests/nsqadmin",),
     "transfer": tuple(
