@@ -51,15 +51,11 @@ class ProtocolError(NsqfastError):
 
 
 class PublishError(NsqfastError):
-    """A publish was refused; none of it was kept, unless the text says how much.
+    """A publish was refused; none of it was kept, unless the text says how much."""
 
-    `kind` is nsqd's own word for the reason, as in `nsqd_publish_refused_total`.
-    """
-
-    def __init__(self, reason: str, kind: str = "exiting") -> None:
+    def __init__(self, reason: str) -> None:
         super().__init__(reason)
         self.reason = reason
-        self.kind = kind
 
 
 class PublishRefusedError(PublishError):

@@ -2,6 +2,8 @@
 
 from collections import Counter
 
+from nsqfast.errors import PublishError
+
 REASONS = (
     "cross_site drain grant_withdrawn identity_connections identity_rate no_memory stalled_command "
     "too_many_connections unknown_host wrong_secrets"
@@ -9,3 +11,11 @@ REASONS = (
 REFUSED = Counter(dict.fromkeys(REASONS, 0))
 # Of a publish: an answer with an error, whatever the number of its messages.
 PUBLISH_REFUSED = Counter(dict.fromkeys(("disk", "draining", "exiting", "low_disk", "memory"), 0))
+
+
+class NotTakenError(PublishError):
+    """nsqd does not take a message; `kind` is one of PUBLISH_REFUSED."""
+
+    def __init__(self, reason: str, kind: str) -> None:
+        super().__init__(reason)
+        self.kind = kind

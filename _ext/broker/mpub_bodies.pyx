@@ -87,7 +87,7 @@ cdef class Bodies:
         return True
 
     def put(self):
-        """Put all of them, or the next slice of very many. Return a ticket (Registry.when_durable); PublishError."""
+        """Put all of them, or the next slice of very many. Return a ticket (Registry.when_durable); NotTakenError."""
         return self.put_next()
 
     cdef uint64_t put_next(self) except? 0:

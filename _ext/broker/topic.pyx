@@ -15,7 +15,7 @@ from nsqfast._ext.core.message cimport Delivery, delivery_free, get_be32, messag
 from nsqfast._ext.disk.backlog cimport Backlog
 from nsqfast._ext.disk.deferred cimport DiskDeferred
 
-from nsqfast.errors import PublishError
+from nsqfast.refusals import NotTakenError
 from nsqfast.names import is_ephemeral
 
 log = logging.getLogger("nsqd")
@@ -58,12 +58,12 @@ cdef class Topic(Queue):
     # -- publishing ----------------------------------------------------------------------------------------------------
 
     cdef uint64_t publish(self, const char *body, Py_ssize_t size, int64_t defer_ms) except? 0:
-        """Publish one message; return the ticket that its OK has to wait for. PublishError: it was not taken."""
+        """Publish one message; return the ticket that its OK has to wait for. NotTakenError: it was not taken."""
         cdef bint is_spread, is_durable = self.storage.settings.is_durable
         self.refuse_if_exiting()
         if defer_ms and account.level >= MEMORY_SLOW:
             # A deferred message stays in memory until it is due.
-            raise PublishError("no memory left for deferred messages", "memory")
+            raise NotTakenError("no memory left for deferred messages", "memory")
         if is_durable and defer_ms:
             self.storage.write_batch()
         is_spread = self.is_open()
@@ -131,7 +131,7 @@ cdef class Topic(Queue):
 
     cdef int refuse(self, uint64_t count, object error) except -1:
         self.storage.syncer.health.refused(count)
-        raise PublishError(error_text(error), "disk") from None
+        raise NotTakenError(error_text(error), "disk") from None
 
     cdef uint64_t finish_put(self, uint64_t count, uint64_t size, bint is_spread, bint is_put_off) except? 0:
         """Hand out what was put and count it: now, or when the ticket's fsync is done."""
@@ -165,7 +165,7 @@ cdef class Topic(Queue):
 
     cdef int refuse_if_exiting(self) except -1:
         if self.exiting:
-            raise PublishError("exiting")
+            raise NotTakenError("exiting", "exiting")
         return 0
 
     cdef bint add(self, const char *body, Py_ssize_t size, int64_t defer_ms, int64_t wall, int64_t monotonic,
@@ -451,7 +451,7 @@ cdef class Topic(Queue):
         return self.backlog.disk_depth()
 
     def put(self, bytes body not None, int64_t defer_ms=0):
-        """Publish one message; return a ticket (Registry.when_durable); PublishError."""
+        """Publish one message; return a ticket (Registry.when_durable); NotTakenError."""
         self.make_room()
         return self.publish(body, len(body), defer_ms)
 

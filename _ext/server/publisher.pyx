@@ -13,13 +13,13 @@ from nsqfast._ext.protocol.command cimport parse_decimal
 from nsqfast._ext.server.pending cimport cut_tail
 from nsqfast._ext.server.partial_command cimport COSTLY_UNITS, invalid, text
 
-from nsqfast.errors import ProtocolError, PublishError
+from nsqfast.errors import ProtocolError
 from nsqfast.names import is_valid_name, quote
-from nsqfast.refusals import PUBLISH_REFUSED
+from nsqfast.refusals import PUBLISH_REFUSED, NotTakenError
 
 cdef int64_t MS = 1000000
 # Why a broker refuses that is being emptied; what clients make of it is to try another one.
-cdef object DRAINING = PublishError("draining", "draining")
+cdef object DRAINING = NotTakenError("draining", "draining")
 
 cdef enum:
     # Units for looking up another topic than that of the last command.
@@ -139,7 +139,7 @@ cdef class Publisher(Waiter):
             return 0
         try:
             ticket = self.topic.publish(body, size, delay_ms)
-        except PublishError as error:
+        except NotTakenError as error:
             raise publish_failed(command, error) from None
         if ticket:
             self.accept(ticket, command, 1, delay_ms == 0)
@@ -153,7 +153,7 @@ cdef class Publisher(Waiter):
         if self.registry.is_draining:
             raise publish_failed(command, DRAINING)
         if self.registry.syncer.health.low_disk is not None:
-            raise publish_failed(command, PublishError(self.registry.syncer.health.low_disk, "low_disk"))
+            raise publish_failed(command, NotTakenError(self.registry.syncer.health.low_disk, "low_disk"))
         return 0
 
     cdef bint was_refused(self) except -1:
@@ -239,7 +239,7 @@ cdef class Publisher(Waiter):
             return self.put_slices(data, line)
         try:
             ticket = self.topic.publish_many(data + line.size + 8, self.scan.count, True)
-        except PublishError as error:
+        except NotTakenError as error:
             raise publish_failed("MPUB", error) from None
         finally:
             size = self.scan.offset
@@ -268,7 +268,7 @@ cdef class Publisher(Waiter):
                 if ticket and self.sliced_count < self.scan.count:
                     self.host.await_ticket(ticket, "MPUB")
             size = self.sliced_size
-        except PublishError as error:
+        except NotTakenError as error:
             raise publish_failed("MPUB", error) from None
         finally:
             if not self.host.command_blocked:

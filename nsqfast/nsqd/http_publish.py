@@ -12,13 +12,13 @@ from nsqfast._ext.core.budget import Part
 from nsqfast._ext.core.memory import charge_bytes
 from nsqfast._ext.core.usage import Usage
 from nsqfast._ext.server.http_shortcut import Shortcut
-from nsqfast.errors import ProtocolError, PublishError
+from nsqfast.errors import ProtocolError
 from nsqfast.gotext import INT64_MAX
 from nsqfast.names import is_valid_name
 from nsqfast.net.http_message import ACTUAL, DECLARED, Request, Response, render
 from nsqfast.net.http_reply import HttpError, error_answer, parameters, required, text_answer
 from nsqfast.nsqd.options import Options
-from nsqfast.refusals import PUBLISH_REFUSED, REFUSED
+from nsqfast.refusals import PUBLISH_REFUSED, REFUSED, NotTakenError
 
 log = logging.getLogger("nsqd")
 
@@ -60,7 +60,7 @@ class Publisher:
         defer_ms = self._defer_ms(values["defer"]) if "defer" in values else 0
         try:
             ticket = topic.put(body, defer_ms)
-        except PublishError as error:
+        except NotTakenError as error:
             return refuse(error.kind, error.reason)
         # A deferred message is already written.
         return self._when_durable(ticket, None if defer_ms else topic)
@@ -81,7 +81,7 @@ class Publisher:
             if not bodies.check() or bodies.is_large:
                 return self._put_later(bodies, topic, len(request.body))
             ticket = bodies.put()
-        except (ProtocolError, PublishError) as error:
+        except (ProtocolError, NotTakenError) as error:
             return _refuse(error)
         return self._when_durable(ticket, topic)
 
@@ -91,7 +91,7 @@ class Publisher:
         try:
             async with self._line:
                 answer = await self._put_in_parts(bodies, topic)
-        except (ProtocolError, PublishError) as error:
+        except (ProtocolError, NotTakenError) as error:
             return _refuse(error)
         finally:
             charge_bytes(-size)
@@ -166,7 +166,7 @@ def reply(error: Exception | None) -> bytes:
     """The answer to a publish that took the shortcut, as a handler and its connection would have given it."""
     if error is None:
         answer = OK
-    elif isinstance(error, PublishError):
+    elif isinstance(error, NotTakenError):
         answer = refuse(error.kind, error.reason)
     else:
         log.error("HTTP: a publish failed", exc_info=error)
@@ -215,7 +215,7 @@ def _pay(usage: Usage, count: int) -> None:
     usage.pay_now(count)
 
 
-def _refuse(error: ProtocolError | PublishError) -> Response:
+def _refuse(error: ProtocolError | NotTakenError) -> Response:
     if isinstance(error, ProtocolError):
         return error_answer(413, error.code)
     return refuse(error.kind, error.reason)
