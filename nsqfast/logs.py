@@ -96,11 +96,15 @@ _FIELDS: Final = {
     "channel": re.compile(rf"\bchannel[( ]{_NAME}(?=[) ,]|$)"),
     "client": re.compile(r"\bclient\(([^()\s]+)\)|\[([^][\s]+:\d+|\[[0-9a-f:]+\]:\d+)\]"),
 }
+# A request over HTTP: its path is the peer's, and stands in no quotes.
+_REQUEST: Final = re.compile(r"\d{3} [A-Z]+ .* \(([^()\s]+)\) [\d.]+\w*")
 _QUEUE: Final = re.compile(rf"DISKQUEUE\({_NAME}(?::{_NAME})?\)")
 
 
 def fields_of(text: str) -> dict[str, str]:
     """Topic, channel, client and error of a line, as far as it names them."""
+    if (asked := _REQUEST.fullmatch(text)) is not None:
+        return {"client": asked[1]}
     head = _HEAD.match(text)
     assert head is not None
     said = {name: rule.search(head[0]) for name, rule in _FIELDS.items()}

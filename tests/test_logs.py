@@ -116,6 +116,10 @@ def test_json_lines(lines):
                 "error": "E_BAD_TOPIC PUB topic name 'topic(x)' is not valid",
             },
         ),
+        (
+            "200 GET /topic(x)?(9.9.9.9:9) 1s (127.0.0.1:3) 581.296µs",
+            {"client": "127.0.0.1:3"},
+        ),
         ("client(1.2.3.4:5) bad protocol magic 'topic(x)'", {"client": "1.2.3.4:5"}),
         (
             "DISKQUEUE(orders:c) failed to sync - input/output error",
