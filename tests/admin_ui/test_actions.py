@@ -122,7 +122,7 @@ def test_total_failure_is_red_and_no_success(page, watch, visiting):
     lonely = make_cluster([make_topic("lonely", nodes=[down.key])], [down])
     with visiting(AdminPages(lonely)) as site:
         page.goto(site.url + "/topics/lonely")
-        open_menu(page, "Pause", "Pause topic lonely")
+        page.locator(".actions").get_by_role("button", name="Pause").click()
         dialog = page.locator("#action")
         expect(dialog.locator("[role=status] [data-kind=crit]")).to_be_visible()
         assert list(states(dialog).values()) == ["failed"]

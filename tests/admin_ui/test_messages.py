@@ -102,7 +102,7 @@ def test_deferred_messages_are_run_and_cancelled(cluster, url, page, watch):
     page.get_by_text("is queued now").wait_for()
     assert rows.count() == 2
     wait_until(lambda: counts() == (1, 2), "one is run")
-    opener = rows.first.get_by_role("button", name="Cancel message")
+    opener = rows.first.get_by_role("button", name="Drop message")
     dialog = page.locator("#cancel-dialog")
     opener.click()
     expect(dialog).to_contain_text(rows.first.get_attribute("data-id"))

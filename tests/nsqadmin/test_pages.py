@@ -90,6 +90,8 @@ def test_the_banner_names_who_does_not_answer_and_counts_what_it_has_no_room_for
         "nsqlookupd 10.0.1.3:4161 has not answered since 22:03:20: connection refused",
         "nsqd w3 (10.0.0.3:4151) has been down since 21:13:20: connection refused",
     ]
+    html = site.page("/")  # a problem of a node that is down is critical
+    assert (html.hidden["banner-errors"], html.hidden["banner-warnings"]) == (False, True)
     nodes = [make_node(number, NodeState.DOWN, error=HOSTILE) for number in range(9)]
     lookupds = [make_lookupd(number, is_up=False) for number in range(2)]
     with AdminPages(make_cluster(nodes=nodes, lookupds=lookupds)) as dead:
@@ -98,6 +100,7 @@ def test_the_banner_names_who_does_not_answer_and_counts_what_it_has_no_room_for
         assert "the list of nodes is the last that was known" in lines[0]
         assert HOSTILE in lines[3]
         assert lines[-1] == "8 more do not answer; see Nodes"
+        assert dead.page("/").hidden["banner-errors"] is True  # no rule has judged it yet
     with AdminPages(make_cluster([make_topic("t")])) as well:
         html = well.page("/")
         assert (html.hidden["banner"], html.hidden["problems.empty"]) == (True, False)

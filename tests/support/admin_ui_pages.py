@@ -52,7 +52,7 @@ DIALOGS = {
     ),
     "result": (
         "/topics/x%23ephemeral",
-        ".actions details:has([data-action=pause]) summary then [data-action=pause]",
+        ".actions [data-action=pause]",
         "#action .results",
     ),
     "silence": ("/nodes/10.0.0.1:4151", "[data-opens=silence-dialog]", "#silence-dialog[open]"),

@@ -3,21 +3,32 @@
 The View gets the texts `banner.0` to `banner.N` and says which of them are shown; templates/banner.html contains them.
 """
 
+from collections.abc import Iterable
+
 from nsqfast.nsqadmin.live.model import Cluster, Lookupd, Node, NodeState
+from nsqfast.nsqadmin.live.node_rules import LOOKUPD_DOWN, NODE_DOWN
+from nsqfast.nsqadmin.live.problems import Problem, Severity
 from nsqfast.nsqadmin.web import texts
 from nsqfast.nsqadmin.web.view import View
 
 LINES_MAX = 5
+SILENT = (NODE_DOWN, LOOKUPD_DOWN)
 ERROR_SIZE_MAX = 200
 
 
-def add_banner(view: View, cluster: Cluster) -> None:
-    """At most LINES_MAX lines, the last of which says how many more there are."""
+def add_banner(view: View, cluster: Cluster, problems: Iterable[Problem]) -> None:
+    """At most LINES_MAX lines, the last of which says how many more there are; in the colour of the worst problem."""
     lines = banner_lines(cluster)
     if len(lines) > LINES_MAX:
         rest = len(lines) - LINES_MAX + 1
         lines = [*lines[: LINES_MAX - 1], f"{rest} more do not answer; see Nodes"]
+    is_critical = any(
+        each.rule in SILENT and each.severity is Severity.CRIT and not each.muted_until
+        for each in problems
+    )
     view.shown["banner"] = bool(lines)
+    view.shown["banner-errors"] = is_critical
+    view.shown["banner-warnings"] = not is_critical
     for number in range(LINES_MAX):
         view.texts[f"banner.{number}"] = lines[number] if number < len(lines) else ""
         view.shown[f"banner.{number}"] = number < len(lines)

@@ -103,6 +103,12 @@ def paused_state(item: Topic | Channel) -> State | None:
     return State("warn", word)
 
 
+def pause_actions(item: Topic | Channel) -> dict[str, bool]:
+    """Which of the two buttons its page shows."""
+    word = paused_word(item)
+    return {"can-pause": word != "all", "can-unpause": word != "none"}
+
+
 def paused_word(item: Topic | Channel) -> str:
     """For the menus of rows: a topic paused everywhere cannot be paused again."""
     paused = item.paused_parts

@@ -31,11 +31,10 @@ SECTIONS = (
     ("overview", "Overview", "/"),
     ("topics", "Topics", "/topics"),
     ("nodes", "Nodes", "/nodes"),
-    ("lookup", "Lookup", "/lookup"),
     ("problems", "Problems", "/problems"),
-    ("counter", "Counter", "/counter"),
     ("audit", "Audit", "/audit"),
 )
+MORE = (("lookup", "Lookup", "/lookup"), ("counter", "Counter", "/counter"))  # at the foot
 FOR_ADMINS = {page.section for page in PAGES if page.is_for_admins}
 
 
@@ -101,7 +100,7 @@ class Site:
     ) -> web.Response:
         """Render a template with the common values."""
         if "banner" not in view.shown:  # pages that are not live have none
-            add_banner(view, self._context.poller.cluster)
+            add_banner(view, self._context.poller.cluster, self._context.problems.found)
         everywhere = self.values_for(request, view)
         text = await render(self._environment, template, everywhere | values)
         return web.Response(
@@ -128,6 +127,7 @@ class Site:
             "has_login": session_of(request) is not None,
             "access_mode": access_of(request).mode.value,
             "sections": [each for each in SECTIONS if user.is_admin or each[0] not in FOR_ADMINS],
+            "more": MORE,
             "here": request.raw_path,
             # Users who have to log in first do not see problems, because those name nodes.
             "cluster": EMPTY if user.role is Role.NOBODY else poller.cluster,

@@ -71,7 +71,7 @@ async def make(page: Page, request: PageRequest, last: Made | None) -> Made:
     """One View; if nothing has changed since `last`, it keeps its tick."""
     view = await page.build(request)
     await asyncio.sleep(0)  # the rows were made in the same slice
-    add_banner(view, request.cluster)
+    add_banner(view, request.cluster, request.context.problems.found)
     body = msgspec.json.encode(view.to_json())
     digest = hashlib.blake2b(body, digest_size=16).digest()
     is_same = last is not None and last.digest == digest

@@ -13,7 +13,7 @@ from nsqfast.nsqadmin.live.consumers import Consumers
 from nsqfast.nsqadmin.live.model import Channel, Topic
 from nsqfast.nsqadmin.web import consumer_table, texts
 from nsqfast.nsqadmin.web.elements import Link, State
-from nsqfast.nsqadmin.web.facts import GROWS_S_MIN, paused_state
+from nsqfast.nsqadmin.web.facts import GROWS_S_MIN, pause_actions, paused_state
 from nsqfast.nsqadmin.web.near import near_names
 from nsqfast.nsqadmin.web.page.parts import CHANNEL_NODES, Share, make_shares
 from nsqfast.nsqadmin.web.page.problems import own_problems
@@ -264,7 +264,7 @@ async def build(request: PageRequest) -> View:
         channel.name,
         crumbs=[Link("Topics", urls.to("/topics")), Link(topic.name, urls.topic(topic.name))],
         texts=make_texts(channel) | tab_texts(channel),
-        shown={"problems-shown": bool(problems.matched)},
+        shown={"problems-shown": bool(problems.matched), **pause_actions(channel)},
         tables={"problems": problems},
         data={"points": request.cluster.at // POINT_S},
         facts={

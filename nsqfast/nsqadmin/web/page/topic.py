@@ -7,7 +7,13 @@ from nsqfast.nsqadmin.charts.plan import DEPTH, LINES_MAX, POINT_S, Chart, Line,
 from nsqfast.nsqadmin.live.model import Topic
 from nsqfast.nsqadmin.web import texts
 from nsqfast.nsqadmin.web.elements import Link, State
-from nsqfast.nsqadmin.web.facts import TopicFacts, channel_states, paused_state, sum_topic
+from nsqfast.nsqadmin.web.facts import (
+    TopicFacts,
+    channel_states,
+    pause_actions,
+    paused_state,
+    sum_topic,
+)
 from nsqfast.nsqadmin.web.near import near_names
 from nsqfast.nsqadmin.web.page.parts import CHANNELS, TOPIC_NODES, make_shares
 from nsqfast.nsqadmin.web.page.problems import own_problems, problems_by
@@ -89,7 +95,7 @@ async def build(request: PageRequest) -> View:
         topic.name,
         crumbs=[Link("Topics", context.urls.to("/topics"))],
         texts={"state-line": state_line(facts)},
-        shown={"problems-shown": bool(problems.matched)},
+        shown={"problems-shown": bool(problems.matched), **pause_actions(topic)},
         tables={
             "problems": problems,
             "channels": make_table(request, channels, list(topic.channels.values())),
