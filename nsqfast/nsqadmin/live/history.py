@@ -266,25 +266,18 @@ class History:
         ring = self.topics.fine
         per_point = ring.points // SPARKLINE_POINTS
         wanted = per_point * SPARKLINE_POINTS
-        depth = np.full(wanted, np.nan)
-        for key in keys:
-            table = self._table(key)
-            slot = table.slots.get(key)
-            if slot is not None and table.fine.length:
-                memory = table.columns.index("memory_depth")
-                known = table.fine.read(slot, wanted)[:, memory : memory + 2].sum(axis=1)
-                end = depth[wanted - len(known) :]
-                end[:] = np.where(np.isnan(end), known, end + np.nan_to_num(known))
-        points = depth.reshape(SPARKLINE_POINTS, per_point)
-        is_known = ~np.isnan(points)
-        number = is_known.sum(axis=1)
-        total = np.where(is_known, points, 0).sum(axis=1)
-        return [
-            float(value) if count else None
-            for value, count in zip(
-                (total / np.maximum(number, 1)).tolist(), number.tolist(), strict=True
-            )
-        ]
+        depth, is_known = np.zeros(wanted), np.zeros(wanted, bool)
+        for table in self.tables:
+            if slots := [table.slots[key] for key in keys if key in table.slots]:
+                known = table.depths(slots, wanted)
+                is_there = ~np.isnan(known)
+                first = wanted - len(known)
+                depth[first:] += np.where(is_there, known, 0.0).sum(axis=1)
+                is_known[first:] |= is_there.any(axis=1)
+        number = is_known.reshape(SPARKLINE_POINTS, per_point).sum(axis=1)
+        total = depth.reshape(SPARKLINE_POINTS, per_point).sum(axis=1)
+        means = (total / np.maximum(number, 1)).tolist()
+        return [mean if count else None for mean, count in zip(means, number.tolist(), strict=True)]
 
     def slope(self, key: Key) -> float | None:
         """Messages per second by which the depth of a topic or channel grew over the last five minutes."""

@@ -48,6 +48,16 @@ class Table:
         """Slots."""
         return len(self._seen)
 
+    def depths(self, slots: list[int], count: int) -> Floats:
+        """[steps, slots] of the last `count` known fine steps, oldest first: messages in memory and on disk."""
+        memory, rows = self.columns.index("memory_depth"), self.fine.rows(count)
+        found = np.empty((len(rows), len(slots)), np.float32)
+        for place, slot in enumerate(slots):
+            block, offset = divmod(slot, BLOCK)
+            values = self.fine.blocks[block]
+            np.add(values[rows, offset, memory], values[rows, offset, memory + 1], found[:, place])
+        return found
+
     @staticmethod
     def bytes_of(columns: int, steps: int, *, has_counts: bool) -> int:
         """Bytes per entity."""
