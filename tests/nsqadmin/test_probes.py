@@ -10,7 +10,7 @@ import pytest
 from nsqfast.nsqadmin.live.model import NodeState
 from nsqfast.nsqadmin.live.probes import ASKED_PER_TICK, WANTED_MAX, Probes
 from nsqfast.nsqadmin.live.problems import Problems
-from nsqfast.nsqadmin.live.vitals import Disk, Vitals, read_look
+from nsqfast.nsqadmin.live.vitals import BOUNDS_MAX, Disk, Vitals, read_look
 from nsqfast.nsqadmin.options import parse
 from nsqfast.nsqadmin.upstream.client import UpstreamError
 from nsqfast.nsqadmin.upstream.messages import NsqdStats
@@ -187,6 +187,14 @@ def test_what_a_node_cannot_have():
     assert looks({COUNT: b"-5", SUM: b"nan"}, {}).fsync_s == 0.05
     assert looks({}, {COUNT: b"3"}).fsync_s is None  # it went back
     assert looks({}, {FREE: b"x"}, {FREE: b"9e9"}).free_change_s is not None
+
+
+def test_no_more_of_a_node_is_kept_than_one_of_ours_says():
+    lines = [b'nsqd_loop_lag_seconds_bucket{le="%d"} 1' % number for number in range(1000)]
+    odd = b'nsqd_loop_lag_seconds_bucket{le="1.2.3"} 1'
+    look = read_look(b"\n".join([METRICS.splitlines()[1], odd, *lines, b""]), 0.0)
+    assert len(look.lags) == BOUNDS_MAX
+    assert look.lags[0] == (math.inf, 1)
 
 
 def test_what_is_no_answer_of_ours():

@@ -136,7 +136,7 @@ class NodeRules:
             text = partial(_unclean_start, lost)
             since = min(node.start_time, moment.at)
             self._add(UNCLEAN_START, node.key, Finding(severity, text, since))
-        if node.drain is not None and node.drain.held:
+        if node.drain is not None and node.drain.held > 0:
             text = partial(_held, node.drain, moment.at)
             self._add(DRAIN_HELD, node.key, Finding(Severity.WARN, text))
         if node.is_out_of_date:

@@ -9,6 +9,7 @@ from math import inf, isfinite
 
 HEAD_SIZE = 64 << 10  # its own figures come first, those of topics follow
 LOOKS_MAX = 15
+BOUNDS_MAX = 32  # of the histogram of delays: ours has half as many
 SLOPE_S_MIN = 100.0  # two looks lie a minute apart
 VERSION = re.compile(r'nsqd_build_info\{nsqfast_version="([\w.+-]{1,32})"')
 LAG = re.compile(r'nsqd_loop_lag_seconds_bucket\{le="([\d.]+|\+Inf)"\}')
@@ -115,8 +116,15 @@ def read_look(metrics: bytes | bytearray, at_s: float) -> Look | None:
             figures.get("nsqd_fsync_duration_seconds_count", 0.0),
             figures.get("nsqd_fsync_duration_seconds_sum", 0.0),
         ),
-        tuple((inf if bound == "+Inf" else float(bound), count) for bound, count in lags),
+        tuple((_bound(text), count) for text, count in lags[:BOUNDS_MAX]),
     )
+
+
+def _bound(text: str) -> float:
+    try:
+        return inf if text == "+Inf" else float(text)
+    except ValueError:  # 1.2.3
+        return inf
 
 
 def _read_figure(line: str) -> tuple[str, float]:
