@@ -1,5 +1,6 @@
 """The rules of "what is wrong now", tick by tick on clusters built by hand; no sockets, no clock."""
 
+import json
 import time
 from dataclasses import replace
 
@@ -8,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsqfast.errors import OptionsError
+from nsqfast.nsqadmin.alerts.webhook import alertmanager_form, make_event
 from nsqfast.nsqadmin.live.cases import KeptCase
 from nsqfast.nsqadmin.live.figures import DrainFigures, UncleanStartFigures
 from nsqfast.nsqadmin.live.model import Channel, Counts, NodeState, Part, Rates, Topic
@@ -998,6 +1000,18 @@ def test_a_node_that_stopped_after_a_drain_has_time_to_come_back():
     assert scene.run(28) == []
     assert scene.run(4) == ["node_down"]
     assert scene.only.text.startswith("it stopped after a drain at ")
+
+
+@pytest.mark.parametrize(("start_time", "since"), [(-(1 << 53), 0.0), (1 << 53, START + STEP_S)])
+def test_a_node_that_lies_about_its_time_was_not_started_before_time(start_time, since):
+    scene = Scene()
+    loss = UncleanStartFigures(7)
+    scene.nodes[A] = replace(scene.nodes[A], start_time=start_time, unclean_start=loss)
+    assert scene.run() == ["unclean_start"]
+    assert scene.only.since == since
+    event = make_event("raised", scene.only)
+    (alert,) = json.loads(alertmanager_form([event]))["alerts"]
+    assert alert["startsAt"] == ("1970-01-01T00:00:00Z" if not since else "2023-11-14T22:13:22Z")
 
 
 def test_a_drain_that_nobody_empties_is_a_problem():

@@ -192,7 +192,8 @@ class Cases:
             finding = finding._replace(severity=Severity(wanted))
         case = self._cases.get(key)
         if case is None:
-            since = self._at if finding.since is None else finding.since
+            # What a node says of a time may be anything.
+            since = self._at if finding.since is None else min(max(finding.since, 0.0), self._at)
             case = self._cases[key] = Case(since, self.now_s, finding)
         case.round = self._round
         case.is_believed = False
