@@ -181,7 +181,14 @@ def test_what_has_changed_since_the_look_before():
 
 
 def test_what_a_node_cannot_have():
-    for free, size in ((b"NaN", b"NaN"), (b"1", b"0"), (b"-1", b"9"), (b"x", b"9"), (b"1", b"Inf")):
+    for free, size in (
+        (b"NaN", b"NaN"),
+        (b"1", b"0"),
+        (b"-1", b"9"),
+        (b"x", b"9"),
+        (b"1", b"Inf"),
+        (b"1", b"1e300"),
+    ):
         vitals = looks({FREE: free, b"nsqd_disk_size_bytes": size})
         assert vitals.disk is None, (free, size)
     assert looks({COUNT: b"-5", SUM: b"nan"}, {}).fsync_s == 0.05

@@ -5,8 +5,9 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from math import inf, isfinite
+from math import inf
 
+FIGURE_MAX = float(1 << 63)
 HEAD_SIZE = 64 << 10  # its own figures come first, those of topics follow
 LOOKS_MAX = 15
 BOUNDS_MAX = 32  # of the histogram of delays: ours has half as many
@@ -133,8 +134,8 @@ def _read_figure(line: str) -> tuple[str, float]:
         value = float(text)
     except ValueError:
         value = -1.0
-    # None of them is below zero, and one that is infinite or no number is not known.
-    return (name, value) if isfinite(value) and value >= 0 else ("", 0.0)
+    # None of them is below zero; one that is no number, or larger than any disk, is not known.
+    return (name, value) if 0 <= value <= FIGURE_MAX else ("", 0.0)
 
 
 def _read_disk(figures: Mapping[str, float]) -> Disk | None:
