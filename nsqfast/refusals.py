@@ -13,9 +13,15 @@ REFUSED = Counter(dict.fromkeys(REASONS, 0))
 PUBLISH_REFUSED = Counter(dict.fromkeys(("disk", "draining", "exiting", "low_disk", "memory"), 0))
 
 
-class NotTakenError(PublishError):
-    """nsqd does not take a message; `kind` is one of PUBLISH_REFUSED."""
+EXITING = "exiting"
 
-    def __init__(self, reason: str, kind: str) -> None:
+
+class NotTakenError(PublishError):
+    """nsqd does not take a message; `kind` is one of PUBLISH_REFUSED, by default what a disk is to blame for.
+
+    A queue that is closed says so as a disk would.
+    """
+
+    def __init__(self, reason: str, kind: str = "disk") -> None:
         super().__init__(reason)
-        self.kind = kind
+        self.kind = EXITING if reason == EXITING else kind

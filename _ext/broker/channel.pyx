@@ -15,8 +15,8 @@ from nsqfast._ext.core.memory cimport MEMORY_FULL, MEMORY_SLOW, account
 from nsqfast._ext.disk.deferred cimport DiskDeferred
 from nsqfast._ext.disk.disposal cimport Disposal, drop_heap
 
-from nsqfast.refusals import NotTakenError
 from nsqfast.names import is_ephemeral
+from nsqfast.refusals import NotTakenError
 
 log = logging.getLogger("nsqd")
 
@@ -55,7 +55,7 @@ cdef class Channel(Queue):
         """Queue the message, or defer it if its publisher asked for that. The caller counts it and pumps afterwards."""
         cdef Delivery *delivery
         if self.exiting:
-            raise NotTakenError("exiting", "exiting")
+            raise NotTakenError("exiting")
         if message.defer_ms:
             delivery = self.fresh = self.backlog.defer(message)
             self.defer(delivery, now_ns + <int64_t> message.defer_ms * 1000000)

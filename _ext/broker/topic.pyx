@@ -15,8 +15,8 @@ from nsqfast._ext.core.message cimport Delivery, delivery_free, get_be32, messag
 from nsqfast._ext.disk.backlog cimport Backlog
 from nsqfast._ext.disk.deferred cimport DiskDeferred
 
-from nsqfast.refusals import NotTakenError
 from nsqfast.names import is_ephemeral
+from nsqfast.refusals import NotTakenError
 
 log = logging.getLogger("nsqd")
 
@@ -131,7 +131,7 @@ cdef class Topic(Queue):
 
     cdef int refuse(self, uint64_t count, object error) except -1:
         self.storage.syncer.health.refused(count)
-        raise NotTakenError(error_text(error), "disk") from None
+        raise NotTakenError(error_text(error)) from None
 
     cdef uint64_t finish_put(self, uint64_t count, uint64_t size, bint is_spread, bint is_put_off) except? 0:
         """Hand out what was put and count it: now, or when the ticket's fsync is done."""
@@ -165,7 +165,7 @@ cdef class Topic(Queue):
 
     cdef int refuse_if_exiting(self) except -1:
         if self.exiting:
-            raise NotTakenError("exiting", "exiting")
+            raise NotTakenError("exiting")
         return 0
 
     cdef bint add(self, const char *body, Py_ssize_t size, int64_t defer_ms, int64_t wall, int64_t monotonic,

@@ -6,7 +6,7 @@ An endpoint that does not answer is logged and does no harm.
 import asyncio
 import collections
 import logging
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -22,8 +22,9 @@ PAUSE_S: Final = (1.0, 60.0)  # between two tries: the first, doubled until the 
 ASK_AGAIN: Final = frozenset({408, 425, 429})  # https://www.rfc-editor.org/rfc/rfc9110#section-15.5
 
 
-class _RefusedError(Exception):
-    """It does not want this body: another try would be in vain."""
+class _Failure(NamedTuple):
+    text: str
+    is_passing: bool  # another try may succeed
 
 
 class Outbox:
@@ -33,6 +34,7 @@ class Outbox:
         try:
             parts = urlsplit(endpoint)
             is_url = parts.scheme in ("http", "https") and bool(parts.hostname)
+            _ = parts.port
         except ValueError:
             is_url = False
         if not is_url:
@@ -54,12 +56,9 @@ class Outbox:
 
     async def send_now(self, body: bytes) -> str:
         """Before all that wait, once; why it failed, or ''."""
-        try:
-            async with _session() as session:
-                await self._post(session, body)
-        except (_RefusedError, ConnectionError) as error:
-            return str(error)
-        return ""
+        async with _session() as session:
+            failure = await self._post(session, body)
+        return failure.text if failure else ""
 
     async def close(self, wait_s: float) -> None:
         """Send what waits, but not for longer than this."""
@@ -83,23 +82,14 @@ class Outbox:
         loop = asyncio.get_running_loop()
         give_up_s = loop.time() + self._retry_s
         pause_s, pause_s_max = PAUSE_S
-        while True:
-            try:
-                await self._post(session, body)
-            except _RefusedError as error:
-                log.error("webhook: %s", error)  # noqa: TRY400 - not our fault
-                return
-            except ConnectionError as error:
-                log.error("webhook: %s", error)  # noqa: TRY400
-                if loop.time() + pause_s > give_up_s:
-                    return
-            else:
+        while (failure := await self._post(session, body)) is not None:
+            log.error("webhook: %s", failure.text)
+            if not failure.is_passing or loop.time() + pause_s > give_up_s:
                 return
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, pause_s_max)
 
-    async def _post(self, session: aiohttp.ClientSession, body: bytes) -> None:
-        """_RefusedError, or ConnectionError for what may pass."""
+    async def _post(self, session: aiohttp.ClientSession, body: bytes) -> _Failure | None:
         headers = {"Content-Type": "application/json"}
         try:
             async with session.post(
@@ -107,14 +97,14 @@ class Outbox:
             ) as answer:
                 status = answer.status
         except TimeoutError:
-            text = f"{self._place} did not answer within {TIMEOUT_S:g} s"
-            raise ConnectionError(text) from None
+            return _Failure(f"{self._place} did not answer within {TIMEOUT_S:g} s", True)
+        except aiohttp.InvalidURL:  # its text is the whole URL
+            return _Failure(f"{self._place}: no server can be asked at this URL", False)
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise ConnectionError(f"{self._place}: {error}") from None
-        if status >= 500 or status in ASK_AGAIN:
-            raise ConnectionError(f"{self._place} answered {status}")
-        if status >= 300:
-            raise _RefusedError(f"{self._place} answered {status}")
+            return _Failure(f"{self._place}: {error}", True)
+        if status < 300:
+            return None
+        return _Failure(f"{self._place} answered {status}", status >= 500 or status in ASK_AGAIN)
 
 
 def _session() -> aiohttp.ClientSession:

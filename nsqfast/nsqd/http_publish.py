@@ -18,7 +18,7 @@ from nsqfast.names import is_valid_name
 from nsqfast.net.http_message import ACTUAL, DECLARED, Request, Response, render
 from nsqfast.net.http_reply import HttpError, error_answer, parameters, required, text_answer
 from nsqfast.nsqd.options import Options
-from nsqfast.refusals import PUBLISH_REFUSED, REFUSED, NotTakenError
+from nsqfast.refusals import EXITING, PUBLISH_REFUSED, REFUSED, NotTakenError
 
 log = logging.getLogger("nsqd")
 
@@ -61,7 +61,7 @@ class Publisher:
         try:
             ticket = topic.put(body, defer_ms)
         except NotTakenError as error:
-            return refuse(error.kind, error.reason)
+            return not_taken(error)
         # A deferred message is already written.
         return self._when_durable(ticket, None if defer_ms else topic)
 
@@ -130,7 +130,7 @@ class Publisher:
         if not is_valid_name(name):
             raise HttpError(400, "INVALID_TOPIC")
         if registry.closing:
-            PUBLISH_REFUSED["exiting"] += 1
+            PUBLISH_REFUSED[EXITING] += 1
             raise HttpError(503, "EXITING")
         admit(registry, name)
         return registry.topic(name)
@@ -167,7 +167,7 @@ def reply(error: Exception | None) -> bytes:
     if error is None:
         answer = OK
     elif isinstance(error, NotTakenError):
-        answer = refuse(error.kind, error.reason)
+        answer = not_taken(error)
     else:
         log.error("HTTP: a publish failed", exc_info=error)
         answer = error_answer(500, "INTERNAL_ERROR")
@@ -190,7 +190,7 @@ class _Promise:
 
     def keep(self, error: str | None) -> None:
         error = error or next(filter(None, self._errors), None)
-        self.response = OK if error is None else refuse("disk", error)
+        self.response = OK if error is None else not_taken(NotTakenError(error))
         if self._future is not None and not self._future.done():
             self._future.set_result(self.response)
 
@@ -218,17 +218,17 @@ def _pay(usage: Usage, count: int) -> None:
 def _refuse(error: ProtocolError | NotTakenError) -> Response:
     if isinstance(error, ProtocolError):
         return error_answer(413, error.code)
-    return refuse(error.kind, error.reason)
+    return not_taken(error)
 
 
-def refuse(kind: str, reason: str) -> Response:
-    """503, counted; `reason` is the operating system's text if a disk is at fault."""
-    PUBLISH_REFUSED[kind] += 1
-    if kind == "exiting":
+def not_taken(error: NotTakenError) -> Response:
+    """503, counted; the reason is the operating system's text if a disk is at fault."""
+    PUBLISH_REFUSED[error.kind] += 1
+    if error.kind == EXITING:
         return error_answer(503, "EXITING")
-    on_disk = "DISK_FULL" if reason.endswith(FULL_DISK) else "DISK_FAILED"
-    code = "NO_MEMORY" if kind == "memory" else on_disk
-    return error_answer(503, code, reason=reason)
+    on_disk = "DISK_FULL" if error.reason.endswith(FULL_DISK) else "DISK_FAILED"
+    code = "NO_MEMORY" if error.kind == "memory" else on_disk
+    return error_answer(503, code, reason=error.reason)
 
 
 def _read_binary(request: Request, values: dict[str, str]) -> bool:

@@ -1,17 +1,20 @@
 """--min-free-disk: new messages are refused before the disk is full, and consumers go on."""
 
-import subprocess
+import json
 
 import pytest
 from nsqfast._ext.disk.health import Health
 
 from nsqfast.errors import OptionsError
 from nsqfast.nsqd.free_disk import FreeDisk
+from nsqfast.nsqd.http_publish import not_taken
 from nsqfast.nsqd.options import parse, validate
+from nsqfast.refusals import PUBLISH_REFUSED, NotTakenError
 from support.fake_nsqd import eventually
 from support.programs import left
 from support.prometheus import scrape
 from support.server import start_nsqd
+from support.small_disk import small_disk
 from support.web import get, post, stats
 from support.wire import Client, encode_messages
 
@@ -24,12 +27,8 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def disk(tmp_path):
-    """Of 24 MiB."""
-    command = ["mount", "-t", "tmpfs", "-o", f"size={24 * MIB}", "tmpfs", str(tmp_path)]
-    if subprocess.run(command, capture_output=True, check=False).returncode:
-        pytest.skip("not allowed to mount a small file system")
-    yield tmp_path
-    subprocess.run(["umount", "-l", str(tmp_path)], check=True)
+    with small_disk(tmp_path, 24 * MIB) as folder:
+        yield folder
 
 
 def fill(disk, size):
@@ -103,6 +102,25 @@ def test_a_start_on_a_low_disk_refuses_from_the_first(tmp_path):
         assert post(server.http, "/pub?topic=t", b"x").json()["message"] == "DISK_FULL"
         assert get(server.http, "/readyz").status == 503
         assert get(server.http, "/livez").status == 200
+
+
+@pytest.mark.parametrize(
+    ("reason", "kind", "told", "counted"),
+    [
+        ("write q.dat: no space left on device", "disk", "DISK_FULL", "disk"),
+        ("write q.dat: disk quota exceeded", "disk", "DISK_FULL", "disk"),
+        ("sync data: input/output error", "disk", "DISK_FAILED", "disk"),
+        ("exiting", "disk", "EXITING", "exiting"),  # a queue that is closed
+        ("no memory left for deferred messages", "memory", "NO_MEMORY", "memory"),
+    ],
+)
+def test_each_reason_has_a_code_over_http(reason, kind, told, counted):
+    before = PUBLISH_REFUSED[counted]
+    answer = not_taken(NotTakenError(reason, kind))
+    found = json.loads(answer.body)
+    assert (answer.status, found["message"]) == (503, told)
+    assert found.get("reason") == (None if told == "EXITING" else reason)
+    assert PUBLISH_REFUSED[counted] == before + 1
 
 
 def test_no_limit_is_below_zero():

@@ -11,6 +11,7 @@ import time
 import pytest
 
 from support.server import ROOT, start_nsqd
+from support.small_disk import small_disk
 from support.web import get, post, stats
 from support.wire import Client
 
@@ -18,14 +19,10 @@ SIZE = 4 << 20
 COUNT = 50
 
 
-@pytest.fixture
-def small_disk(tmp_path):
-    """A file system of a few megabytes."""
-    command = ["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs", str(tmp_path)]
-    if subprocess.run(command, capture_output=True, check=False).returncode:
-        pytest.skip("not allowed to mount a small file system")
-    yield tmp_path
-    subprocess.run(["umount", "-l", str(tmp_path)], check=True)
+@pytest.fixture(name="small_disk")
+def mounted(tmp_path):
+    with small_disk(tmp_path, SIZE) as folder:
+        yield folder
 
 
 def fill(folder):

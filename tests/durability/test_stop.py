@@ -3,12 +3,12 @@
 import os
 import re
 import signal
-import subprocess
 
 import pytest
 
 from support.lines import complaints
 from support.server import start_nsqd
+from support.small_disk import small_disk
 from support.web import post, stats
 from support.wire import Client
 
@@ -21,14 +21,10 @@ NOT_USED = 96 << 10  # a write of 64 KiB that was refused, metadata and ack file
 CHANNELS, EACH = 200, 50
 
 
-@pytest.fixture
-def small_disk(tmp_path):
-    """A file system of a few megabytes."""
-    command = ["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs", str(tmp_path)]
-    if subprocess.run(command, capture_output=True, check=False).returncode:
-        pytest.skip("not allowed to mount a small file system")
-    yield tmp_path
-    subprocess.run(["umount", "-l", str(tmp_path)], check=True)
+@pytest.fixture(name="small_disk")
+def mounted(tmp_path):
+    with small_disk(tmp_path, SIZE) as folder:
+        yield folder
 
 
 def fill(folder, left):

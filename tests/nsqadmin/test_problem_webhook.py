@@ -115,6 +115,17 @@ def test_an_endpoint_that_is_down_for_a_while_is_told_later(nsqd):
             assert "secret" not in admin.stderr
 
 
+def test_a_url_that_nobody_can_ask_is_not_told(nsqd):
+    """aiohttp's own text of it has the path, which is a secret."""
+    flag = "--problem-webhook=http://\u2028x/services/T0/secret"
+    with start_nsqadmin("nsqfast", *FLAGS, flag, nsqds=[nsqd]) as admin:
+        failed = request(admin.http, "POST", "/ui/problems/test", b"{}", JSON)
+        assert failed.status == 502
+        leave_alone(nsqd)
+        admin.wait_for_line("no server can be asked at this URL")
+        assert "secret" not in admin.stderr + failed.text
+
+
 def test_an_endpoint_that_says_no_is_not_asked_again(nsqd):
     answers = iter([404, 200])
     with Destination(lambda *_: answer(next(answers))) as endpoint:
@@ -161,7 +172,7 @@ def test_a_test_from_the_page(nsqd):
         assert "--problem-webhook is not given" in failed.json()["message"]
 
 
-@pytest.mark.parametrize("url", ["x", "ftp://a/", "http://", "http://[a/"])
+@pytest.mark.parametrize("url", ["x", "ftp://a/", "http://", "http://[a/", "http://a:99999/"])
 def test_what_is_no_url(url):
     options = parse([f"--problem-webhook={url}"])
     with pytest.raises(OptionsError, match="^--problem-webhook has to be http://"):

@@ -20,9 +20,12 @@ from nsqfast.nsqadmin.upstream.client import ADDRESS, ADDRESS_SIZE_MAX
 from nsqfast.nsqadmin.upstream.errors import UpstreamError
 
 ID = re.compile(r"[0-9a-f]{16}")
-GONE = {
+REASONS = {
     "MESSAGE_NOT_FOUND": "it is not deferred any more",
     "CLIENT_NOT_FOUND": "it is not connected any more",
+    "DRAIN_NOT_ALLOWED": "it allows no drain here; it has to be started with --http-drain",
+    "ADMIN_ADDRESS_ONLY": "it takes this at its --http-admin-address only",
+    "INVALID_DEADLINE": "the deadline has to be a duration, for example 30m",
 }
 
 
@@ -90,7 +93,7 @@ class NodeCommands:
             await self._context.upstream.post(node.key, path)
             result = Result(node.key, ok=True)
         except UpstreamError as error:
-            result = Result(node.key, ok=False, text=_explain(node, error))
+            result = Result(node.key, ok=False, text=explain(node, error))
         target = {"topic": wanted.topic, "channel": wanted.channel, "node": wanted.node}
         outcome = outcome_of([result])
         await self._context.audit.note(
@@ -112,8 +115,9 @@ class NodeCommands:
         return cluster.nodes[wanted.node]
 
 
-def _explain(node: Node, error: UpstreamError) -> str:
-    for code, text in GONE.items():
+def explain(node: Node, error: UpstreamError) -> str:
+    """Why a node did not do what it was told, for a person."""
+    for code, text in REASONS.items():
         if code in error.message:
             return text
     if error.status == 404 and "CHANNEL_NOT_FOUND" not in error.message:

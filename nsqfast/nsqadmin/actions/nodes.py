@@ -15,6 +15,7 @@ from aiohttp import web
 
 from nsqfast.nsqadmin.access.permissions import admin_only
 from nsqfast.nsqadmin.access.sameorigin import FORM
+from nsqfast.nsqadmin.actions.node_commands import explain
 from nsqfast.nsqadmin.actions.order import read_body
 from nsqfast.nsqadmin.context import Context
 from nsqfast.nsqadmin.upstream.errors import UpstreamError
@@ -30,11 +31,6 @@ class Wanted(msgspec.Struct):
 
 # Does it; returns why not, or ''.
 Command = Callable[[Wanted], Awaitable[str]]
-NOT_ALLOWED = {
-    "DRAIN_NOT_ALLOWED": "it allows no drain here; it has to be started with --http-drain",
-    "ADMIN_ADDRESS_ONLY": "it takes a drain at its --http-admin-address only",
-    "INVALID_DEADLINE": "the deadline has to be a duration, for example 30m",
-}
 
 
 class NodeActions:
@@ -95,10 +91,5 @@ class NodeActions:
         try:
             await self._context.upstream.post(key, path)
         except UpstreamError as error:
-            for code, text in NOT_ALLOWED.items():
-                if code in error.message:
-                    return text
-            if error.status == 404:
-                return f"nsqd {node.version} cannot do this"
-            return error.message
+            return explain(node, error)
         return ""

@@ -48,8 +48,8 @@ def channel_rules(options: Options) -> list[Rule]:
         ),
         Rule(
             BACKLOG,
-            "Compare the rates in and out on the channel's page: add consumers, raise their max_in_flight, or find "
-            "out what slows them down.",
+            "Compare what is published and finished on the channel's page: add consumers, raise their "
+            "max_in_flight, or find out what slows them down.",
             hold="backlog_time",
             is_patient=True,
             needs_rates=True,

@@ -1,6 +1,6 @@
 """/problems: current problems; the same table is on other pages with the problems that concern them."""
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from urllib.parse import unquote
 
@@ -145,12 +145,12 @@ OWN = replace(TABLE, searchable=None, filters=(), is_main=False)
 
 
 def problems_by(
-    request: PageRequest, key: Callable[[Problem], Hashable]
-) -> dict[Hashable, list[Problem]]:
-    """Those of each object, the worst first."""
-    found: dict[Hashable, list[Problem]] = {}
-    for problem in request.context.problems.found:
-        found.setdefault(key(problem), []).append(problem)
+    problems: Iterable[Problem], name: Callable[[Problem], str]
+) -> dict[str, list[Problem]]:
+    """Those of each object, in their order."""
+    found: dict[str, list[Problem]] = {}
+    for problem in problems:
+        found.setdefault(name(problem), []).append(problem)
     return found
 
 

@@ -86,7 +86,7 @@ async def build(request: PageRequest) -> View:
     context, query = request.context, request.query
     facts = sum_topic(topic)
     problems = own_problems(request, topic=topic.name)
-    by_channel = problems_by(request, lambda each: each.topic == topic.name and each.channel)
+    by_channel = problems_by(problems.matched, lambda problem: problem.channel)
     channels = with_states(
         CHANNELS, lambda each: channel_states(each, by_channel.get(each.name, ()))
     )

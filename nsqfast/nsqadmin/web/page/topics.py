@@ -132,7 +132,7 @@ TABLE: TableSpec[TopicFacts] = TableSpec(
 
 async def build(request: PageRequest) -> View:
     """One table: topics with problems first, the worst of them at the top."""
-    problems = problems_by(request, lambda problem: problem.topic)
+    problems = problems_by(request.context.problems.found, lambda problem: problem.topic)
     known = await request.topic_facts()
     by_name = {facts.name: facts for facts in known if facts.name in problems}
     first = [by_name[name] for name in problems if name in by_name]
