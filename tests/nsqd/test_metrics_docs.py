@@ -1,4 +1,4 @@
-"""docs/METRICS.md, the dashboard and the alert rules against what the endpoint really says."""
+"""docs/METRICS.md, the dashboards and the alert rules against what the endpoints really say."""
 
 import json
 import re
@@ -8,13 +8,16 @@ import pytest
 import yaml
 
 from nsqfast.nsqd.options import parse
+from support.admin import start_nsqadmin, wait_until
+from support.lookup import Node
 from support.prometheus import OPENMETRICS, scrape
-from support.server import start_nsqd
+from support.server import start_nsqd, start_nsqlookupd
+from support.web import get
 from support.wire import Client
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "METRICS.md"
-DASHBOARD = ROOT / "examples" / "grafana" / "nsqd.json"
+DASHBOARDS = ROOT / "examples" / "grafana"
 ALERTS = ROOT / "examples" / "prometheus" / "alerts.yml"
 
 ROW = re.compile(
@@ -25,18 +28,35 @@ FLAG = re.compile(r"^\| `--([\w-]+)` \| (\w+) \|", re.MULTILINE)
 OUTER_LABELS = {"job", "instance", "le"}
 FUNCTIONS = set("sum min max by rate increase delta predict_linear histogram_quantile".split())
 WORDS = {"and", "or", "unless"}
+of_each_daemon = pytest.mark.parametrize("daemon", ["nsqd", "nsqlookupd", "nsqadmin"])
 
 
 @pytest.fixture(scope="module")
-def exposed(tmp_path_factory):
-    """All there is: every flag on, a topic and a channel."""
+def everything(tmp_path_factory):
+    """All there is of each daemon: every flag on, a topic and a channel, an error, a problem."""
     folder = tmp_path_factory.mktemp("exposed")
     with (
-        start_nsqd("nsqfast", folder, "--metrics-latency-histogram") as server,
-        Client(server.tcp) as client,
+        start_nsqd("nsqfast", folder, "--metrics-latency-histogram") as nsqd,
+        start_nsqlookupd("nsqfast") as lookupd,
+        start_nsqadmin("nsqfast", "--nsqd-http-address=127.0.0.1:1") as admin,
+        Client(nsqd.tcp) as client,
     ):
         client.sub("t", "c", 1)
-        return scrape(server.http), scrape(server.http, OPENMETRICS)
+        with Node(lookupd.tcp, b"  V2") as wrong:
+            wrong.read_to_end()
+        with Node(lookupd.tcp) as node:
+            node.identify()
+        wait_until(lambda: get(admin.http, "/ui/problems").json()["total"], "a problem")
+        daemons = {"nsqd": nsqd, "nsqlookupd": lookupd, "nsqadmin": admin}
+        return {
+            name: (scrape(server.http), scrape(server.http, OPENMETRICS))
+            for name, server in daemons.items()
+        }
+
+
+@pytest.fixture(scope="module")
+def exposed(everything):
+    return everything["nsqd"]
 
 
 def exposed_types(text):
@@ -116,27 +136,44 @@ def assert_is_exposed(expression, exposed):
     assert labels <= have | OUTER_LABELS, expression
 
 
-def panels():
-    found = json.loads(DASHBOARD.read_text())["panels"]
+def panels(dashboard):
+    found = dashboard["panels"]
     return [inner for panel in found for inner in [panel, *panel.get("panels", [])]]
 
 
-def test_the_dashboard_asks_for_what_there_is(exposed):
-    expressions = [target["expr"] for panel in panels() for target in panel.get("targets", [])]
-    assert len(expressions) > 40
+def test_each_daemon_has_its_dashboard():
+    found = {path.stem: json.loads(path.read_text()) for path in DASHBOARDS.iterdir()}
+    assert sorted(found) == ["nsqadmin", "nsqd", "nsqlookupd"]
+    assert {each["uid"] for each in found.values()} == {f"nsqfast-{name}" for name in found}
+    for dashboard in found.values():
+        numbers = [panel["id"] for panel in panels(dashboard)]
+        assert len(set(numbers)) == len(numbers)
+
+
+@pytest.mark.parametrize(
+    ("daemon", "least_count"), [("nsqd", 41), ("nsqlookupd", 15), ("nsqadmin", 20)]
+)
+def test_the_dashboard_asks_for_what_there_is(everything, daemon, least_count):
+    exposed = everything[daemon]
+    found = panels(json.loads((DASHBOARDS / f"{daemon}.json").read_text()))
+    expressions = [target["expr"] for panel in found for target in panel.get("targets", [])]
+    assert len(expressions) >= least_count
     for expression in expressions:
         assert_is_exposed(expression, exposed)
     asked = set().union(*(names_in(expression)[0] for expression in expressions))
-    ours = {name for name, _ in exposed[0].series() if name.startswith("nsqd_")}
+    ours = {name for name, _ in exposed[0].series() if name.startswith(f"{daemon}_")}
     # A histogram's count and sum are in its buckets.
     unasked = {name for name in ours - asked if not re.search("_(count|sum)$", name)}
     assert unasked == set()
 
 
-def test_the_dashboards_variables_are_declared(exposed):
-    document = json.loads(DASHBOARD.read_text())
+@of_each_daemon
+def test_the_dashboards_variables_are_declared(everything, daemon):
+    exposed = everything[daemon]
+    text = (DASHBOARDS / f"{daemon}.json").read_text()
+    document = json.loads(text)
     declared = {item["name"] for item in document["templating"]["list"]}
-    used = set(re.findall(r"\$\{?(\w+)", DASHBOARD.read_text())) - {"__rate_interval", "__all"}
+    used = set(re.findall(r"\$\{?(\w+)", text)) - {"__rate_interval", "__all"}
     assert used == declared
     for item in document["templating"]["list"][1:]:
         assert item["datasource"]["uid"] == "${datasource}"
