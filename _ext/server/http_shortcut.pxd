@@ -10,7 +10,7 @@ from nsqfast._ext.protocol.http_request cimport PlainRequest
 cdef class Shortcut:
     cdef Registry registry
     cdef bint asks_host          # requests with another Host than an address or localhost are not answered here
-    cdef object reply            # (exception or None) -> the bytes of an answer
+    cdef object reply            # (exception or None, path) -> the bytes of an answer
     cdef bytes ok                # the answer to a success, with its Date
     cdef int64_t ok_second       # the second in which that was made
 

@@ -16,9 +16,17 @@ from nsqfast.errors import ProtocolError
 cdef int64_t SECOND_NS = 1000000000
 cdef int64_t MS = 1000000
 
+# How often a success was answered here, by is_many: of /pub and of /mpub, whatever the listener.
+cdef int64_t ok_count[2]
+
+
+def ok_counts():
+    """By path."""
+    return {"/pub": ok_count[False], "/mpub": ok_count[True]}
+
 
 cdef class Shortcut:
-    """`reply(None)` returns the answer to a success, `reply(error)` the answer to a failure."""
+    """`reply(None)` returns the answer to a success; `reply(error, path)` returns that to a failure, and counts it."""
 
     def __init__(self, Registry registry not None, object reply not None, bint asks_host):
         if registry.settings.is_durable:
@@ -51,7 +59,8 @@ cdef class Shortcut:
         except ProtocolError:
             return None  # invalid framing of a body, found before the first message is queued
         except Exception as error:
-            return self.reply(error)
+            return self.reply(error, "/mpub" if request.is_many else "/pub")
+        ok_count[request.is_many] += 1
         return self.answer_ok()
 
     cdef bint put(self, Topic topic, PlainRequest *request) except -1:

@@ -5,6 +5,7 @@ Both are plain records that connect the code that reads sockets with the code th
 
 import re
 import time
+from collections import Counter
 from collections.abc import Sequence
 from email.utils import formatdate
 from functools import lru_cache
@@ -24,6 +25,11 @@ HTML = "text/html; charset=utf-8"
 FITS = 0
 DECLARED = 1  # Content-Length exceeds the route's limit; nothing of the body was read
 ACTUAL = 2  # a chunked body exceeded it; the part that came was dropped
+
+# How often this process has answered, by route and status: http_requests_total of /metrics, which has itself from the
+# start. The names are those of our own routes alone, so that nobody can make more of them.
+OTHER = "other"
+ANSWERED: Counter[tuple[str, int]] = Counter({("/metrics", 200): 0})
 
 # Longer targets are parsed anew each time, so that a peer cannot fill the cache with them.
 _CACHED_TARGET_SIZE_MAX = 256
@@ -56,6 +62,7 @@ class Request:
         "path",
         "query",
         "remote",
+        "route",
         "target",
         "usage",
     )
@@ -70,6 +77,7 @@ class Request:
         self.body = b""
         self.headers: dict[bytes, bytes] = {}  # names in lower case
         self.remote = remote
+        self.route = OTHER  # under which it is counted
         self.lines: LogQuota | None = None  # quota of log lines, for its connection
         self.oversize = FITS
         self.is_http10 = False

@@ -27,6 +27,10 @@ class Route(Protocol):
     """One endpoint, as far as this module needs it."""
 
     @property
+    def path(self) -> str:
+        """The pattern of its paths."""
+
+    @property
     def run(self) -> Callable[[Request], Answer]:
         """Call its handler."""
 
@@ -40,6 +44,13 @@ class Routes(Generic[R]):
     def __init__(self, log: logging.Logger) -> None:
         self.router: Router[R] = Router()
         self._log = log
+
+    def find(self, request: Request) -> R | None:
+        """The route, under which the request is counted; None for a stray one."""
+        route = self.router.find(request.method, request.path)
+        if route is not None:
+            request.route = route.path
+        return route
 
     def run(self, route: R, request: Request) -> Answer:
         """The handler's answer, or the answer to its error."""
@@ -70,6 +81,20 @@ class Routes(Generic[R]):
         else:
             allow = b"Allow: %b\r\n" % allowed.encode()
             answer = error_answer(405, "METHOD_NOT_ALLOWED", allow)
+        self.log_access(request, answer, begun_ns)
+        return answer
+
+    def log_answer(self, request: Request, answer: Answer, begun_ns: int) -> Answer:
+        """The same answer, which is logged once it is there."""
+        if not isinstance(answer, Response):
+            return self._log_later(request, answer, begun_ns)
+        self.log_access(request, answer, begun_ns)
+        return answer
+
+    async def _log_later(
+        self, request: Request, waiting: Awaitable[Response], begun_ns: int
+    ) -> Response:
+        answer = await waiting
         self.log_access(request, answer, begun_ns)
         return answer
 

@@ -25,7 +25,7 @@ from nsqfast._ext.core.log_quota import LogQuota
 from nsqfast._ext.server.http_front import HttpFront
 from nsqfast.gotext import format_address, format_peer_host
 from nsqfast.net.http_limits import DEFAULT_LIMITS, HttpLimits
-from nsqfast.net.http_message import TEXT, Request, Response, render
+from nsqfast.net.http_message import ANSWERED, TEXT, Request, Response, render
 from nsqfast.net.http_receiver import Handler, HttpReceiver
 from nsqfast.net.turns import Turns
 from nsqfast.net.unsent import Unsent
@@ -270,10 +270,10 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.Protocol):
     def _emit(self, request: Request, response: Response) -> None:
         if self._is_finished:
             return
+        ANSWERED[request.route, response.status] += 1
         if response.close:
             request.close = True
-        response = self._unsent.keep(request, response)
-        wire = render(request, response)
+        wire = render(request, self._unsent.keep(request, response))
         self._out.append(wire)
         self._out_size += len(wire)
         if self._unsent:

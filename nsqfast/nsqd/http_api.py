@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -48,6 +48,7 @@ class Route:
     # nothing.
     need: str = ""
     is_admin: bool = False  # served only at --http-admin-address, if that is given
+    path: str = ""  # set where it is added
 
 
 class HttpApi:
@@ -73,11 +74,11 @@ class HttpApi:
         return route.body_size_max if route is not None else 0
 
     def __call__(self, request: Request) -> Answer:
+        route = self._routes.find(request)
         if self._refuses_plain:
             return self._refuse_plain()
         if (refusal := self._browsers.refuse(request)) is not None:
             return refusal
-        route = self._routes.router.find(request.method, request.path)
         if route is None:
             return self._routes.answer_stray(request)
         begun_ns = time.perf_counter_ns() if route.is_logged else 0
@@ -90,11 +91,7 @@ class HttpApi:
                 return self._run_later(route, request, judged, begun_ns)
             refusal = judged
         answer = refusal or self._routes.run(route, request)
-        if begun_ns:
-            if not isinstance(answer, Response):
-                return self._log_later(request, answer, begun_ns)
-            self._routes.log_access(request, answer, begun_ns)
-        return answer
+        return self._routes.log_answer(request, answer, begun_ns) if begun_ns else answer
 
     async def _run_later(
         self, route: Route, request: Request, refused: Awaitable[Response | None], begun_ns: int
@@ -105,13 +102,6 @@ class HttpApi:
             answer = await answer
         if begun_ns:
             self._routes.log_access(request, answer, begun_ns)
-        return answer
-
-    async def _log_later(
-        self, request: Request, waiting: Awaitable[Response], begun_ns: int
-    ) -> Response:
-        answer = await waiting
-        self._routes.log_access(request, answer, begun_ns)
         return answer
 
     def _refuse_plain(self) -> Response:
@@ -208,7 +198,7 @@ def _routes(
         ),
         ("POST", "/debug/freememory", operators(http_debug.free_memory, need="everything")),
     ):
-        routes.router.add(method, pattern, route)
+        routes.router.add(method, pattern, replace(route, path=pattern))
     return routes
 
 

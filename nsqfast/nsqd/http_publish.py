@@ -15,7 +15,7 @@ from nsqfast._ext.server.http_shortcut import Shortcut
 from nsqfast.errors import ProtocolError
 from nsqfast.gotext import INT64_MAX
 from nsqfast.names import is_valid_name
-from nsqfast.net.http_message import ACTUAL, DECLARED, Request, Response, render
+from nsqfast.net.http_message import ACTUAL, ANSWERED, DECLARED, Request, Response, render
 from nsqfast.net.http_reply import HttpError, error_answer, parameters, required, text_answer
 from nsqfast.nsqd.options import Options
 from nsqfast.refusals import EXITING, PUBLISH_REFUSED, REFUSED, NotTakenError
@@ -162,15 +162,19 @@ def admit(registry: Registry, topic: str, channel: str | None = None) -> None:
         raise HttpError(403, f"TOO_MANY_{kind}") from None
 
 
-def reply(error: Exception | None) -> bytes:
-    """The answer to a publish that took the shortcut, as a handler and its connection would have given it."""
+def reply(error: Exception | None, path: str = "/pub") -> bytes:
+    """The answer to a publish that took the shortcut, as a handler and its connection would have given and counted it.
+
+    The shortcut itself counts successes: it asks for their answer once a second.
+    """
     if error is None:
-        answer = OK
-    elif isinstance(error, NotTakenError):
+        return render(_PLAIN, OK)
+    if isinstance(error, NotTakenError):
         answer = not_taken(error)
     else:
         log.error("HTTP: a publish failed", exc_info=error)
         answer = error_answer(500, "INTERNAL_ERROR")
+    ANSWERED[path, answer.status] += 1
     return render(_PLAIN, answer)
 
 

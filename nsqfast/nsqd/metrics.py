@@ -11,9 +11,9 @@ import math
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
-from prometheus_client import GCCollector, PlatformCollector
 from prometheus_client.metrics_core import (
     CounterMetricFamily,
     GaugeMetricFamily,
@@ -21,16 +21,17 @@ from prometheus_client.metrics_core import (
     Metric,
     SummaryMetricFamily,
 )
-from prometheus_client.registry import Collector, CollectorRegistry
+from prometheus_client.registry import Collector
 
 from nsqfast._ext.broker.channel import Channel
 from nsqfast._ext.broker.topic import Topic
 from nsqfast._ext.core.memory import used_bytes
-from nsqfast.net.http_message import Response
+from nsqfast._ext.server.http_shortcut import ok_counts
+from nsqfast.net.http_message import ANSWERED, Response
 from nsqfast.nsqd.broker import Broker
 from nsqfast.refusals import PUBLISH_REFUSED
-from nsqfast.stats.connections import connection_metrics
-from nsqfast.stats.process import process_metrics
+from nsqfast.stats.connections import connection_metrics, request_metrics
+from nsqfast.stats.process import BUILD_TEXT, process_metrics, python_metrics
 from nsqfast.stats.prometheus import (
     Family,
     Format,
@@ -46,43 +47,81 @@ SLICE_S = 0.001
 LAG_LEAST_S, LAG_MOST_S = 0.001, 10.0
 
 TOPIC_FAMILIES = (
-    Family("nsqd_topic_depth", "gauge", "Messages that wait in the topic itself."),
-    Family("nsqd_topic_backend_depth", "gauge", "Those of them that are on disk."),
-    Family("nsqd_topic_messages", "counter", "Messages published."),
-    Family("nsqd_topic_message_bytes", "counter", "Bytes of the bodies published."),
-    Family("nsqd_topic_paused", "gauge", "1 while the topic is paused, else 0."),
-    Family("nsqd_topic_channels", "gauge", "Channels of the topic."),
+    Family(
+        "nsqd_topic_depth", "gauge", "This is the number of messages that wait in the topic itself."
+    ),
+    Family(
+        "nsqd_topic_backend_depth",
+        "gauge",
+        "This is the number of messages that wait in the topic itself, on disk.",
+    ),
+    Family("nsqd_topic_messages", "counter", "This counts the messages that were published."),
+    Family(
+        "nsqd_topic_message_bytes",
+        "counter",
+        "This counts the bytes of the bodies that were published.",
+    ),
+    Family("nsqd_topic_paused", "gauge", "This is 1 while the topic is paused, else 0."),
+    Family("nsqd_topic_channels", "gauge", "This is the number of channels of the topic."),
     Family(
         "nsqd_topic_oldest_message_age_seconds",
         "gauge",
-        "Since the oldest message that waits in the topic itself was published.",
+        "This is the time in seconds since the oldest message that waits in the topic itself was published.",
     ),
 )
 CHANNEL_FAMILIES = (
-    Family("nsqd_channel_depth", "gauge", "Messages that wait in the channel."),
-    Family("nsqd_channel_backend_depth", "gauge", "Those of them that are on disk."),
-    Family("nsqd_channel_in_flight", "gauge", "Messages delivered and not finished yet."),
-    Family("nsqd_channel_deferred", "gauge", "Messages that wait until they are due."),
-    Family("nsqd_channel_messages", "counter", "Messages that came into the channel."),
-    Family("nsqd_channel_delivered", "counter", "Deliveries to consumers, repeated ones too."),
-    Family("nsqd_channel_finished", "counter", "Messages that consumers finished."),
-    Family("nsqd_channel_requeues", "counter", "Messages that consumers gave back."),
-    Family("nsqd_channel_timeouts", "counter", "Messages taken back from consumers."),
-    Family("nsqd_channel_clients", "gauge", "Consumers that are subscribed."),
-    Family("nsqd_channel_paused", "gauge", "1 while the channel is paused, else 0."),
+    Family(
+        "nsqd_channel_depth", "gauge", "This is the number of messages that wait in the channel."
+    ),
+    Family(
+        "nsqd_channel_backend_depth",
+        "gauge",
+        "This is the number of messages that wait in the channel, on disk.",
+    ),
+    Family(
+        "nsqd_channel_in_flight",
+        "gauge",
+        "This is the number of messages that were delivered and are not finished yet.",
+    ),
+    Family(
+        "nsqd_channel_deferred",
+        "gauge",
+        "This is the number of messages that wait until they are due.",
+    ),
+    Family(
+        "nsqd_channel_messages", "counter", "This counts the messages that came into the channel."
+    ),
+    Family(
+        "nsqd_channel_delivered",
+        "counter",
+        "This counts the deliveries of messages to consumers, repeated ones too.",
+    ),
+    Family("nsqd_channel_finished", "counter", "This counts the messages that consumers finished."),
+    Family(
+        "nsqd_channel_requeues", "counter", "This counts the messages that consumers gave back."
+    ),
+    Family(
+        "nsqd_channel_timeouts",
+        "counter",
+        "This counts the messages that were taken back from consumers which did not answer in time.",
+    ),
+    Family("nsqd_channel_clients", "gauge", "This is the number of consumers that are subscribed."),
+    Family("nsqd_channel_paused", "gauge", "This is 1 while the channel is paused, else 0."),
     Family(
         "nsqd_channel_oldest_message_age_seconds",
         "gauge",
-        "Since the oldest message that waits or is in flight was published.",
+        "This is the time in seconds since the oldest message that waits or is in flight was published.",
     ),
     Family(
         "nsqd_channel_longest_held_seconds",
         "gauge",
-        "Since a consumer that has messages in flight last finished or requeued one; of all its consumers the longest.",
+        "This is the longest time in seconds since a consumer with messages in flight finished or requeued one.",
     ),
 )
 LATENCY = Family(
-    "nsqd_channel_e2e_processing_latency_seconds", "histogram", "From publishing to FIN."
+    "nsqd_channel_e2e_processing_latency_seconds",
+    "histogram",
+    "This is the time in seconds from the publishing of a message to its FIN.",
 )
 
 
@@ -91,10 +130,7 @@ class Metrics:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._registry = CollectorRegistry()
-        self._registry.register(BrokerCollector(broker))
-        PlatformCollector(registry=self._registry)
-        GCCollector(registry=self._registry)
+        self._figures = BrokerCollector(broker)
         # One at a time: each holds all its lines in memory.
         self._turn = asyncio.Lock()
 
@@ -116,7 +152,7 @@ class Metrics:
         queues = Queues(self._broker)
         for _ in queues.gather():
             yield b""
-        yield wanted.metrics([*self._registry.collect(), *queues.totals()])
+        yield wanted.metrics([*self._figures.collect(), *queues.totals()])
         yield from wanted.table(TOPIC_FAMILIES, queues.topics)
         yield from wanted.table(CHANNEL_FAMILIES, queues.channels)
         yield from wanted.histograms(LATENCY, queues.latencies)
@@ -180,11 +216,19 @@ class Queues:
 
     def totals(self) -> Iterator[Metric]:
         """The numbers of topics and channels, shown or not."""
-        yield GaugeMetricFamily("nsqd_topics", "Topics.", self._topic_count)
-        yield GaugeMetricFamily("nsqd_channels", "Channels.", self._channel_count)
+        yield GaugeMetricFamily(
+            "nsqd_topics",
+            "This is the number of topics, whether shown here or not.",
+            self._topic_count,
+        )
+        yield GaugeMetricFamily(
+            "nsqd_channels",
+            "This is the number of channels, whether shown here or not.",
+            self._channel_count,
+        )
         yield GaugeMetricFamily(
             "nsqd_metrics_dropped_series",
-            "Series of topics and channels left out because of --metrics-max-series.",
+            "This is the number of series of topics and channels that --metrics-max-series left out.",
             self._dropped,
         )
 
@@ -224,6 +268,14 @@ def _age_s(queue: Topic | Channel) -> float | str:
     return age_ns / 1e9 if age_ns >= 0 else "NaN"
 
 
+def answered() -> Counter[tuple[str, int]]:
+    """How often a request over HTTP was answered, by route and status."""
+    found = ANSWERED.copy()
+    for path, count in ok_counts().items():
+        found[path, 200] += count
+    return found
+
+
 class BrokerCollector(Collector):
     """The figures that exist once, whatever topics there are."""
 
@@ -238,49 +290,55 @@ class BrokerCollector(Collector):
             self._syncs,
             self._disk,
             self._refusals,
+            lambda: request_metrics("nsqd", answered()),
             lambda: process_metrics(self._broker.start_time),
+            python_metrics,
         )
         return [metric for part in parts for metric in part()]
 
     def _state(self) -> Iterator[Metric]:
         broker = self._broker
         versions = {"version": NSQ_VERSION, "nsqfast_version": __version__}
-        yield InfoMetricFamily("nsqd_build", "NSQ's version and our own.", versions)
+        yield InfoMetricFamily("nsqd_build", BUILD_TEXT, versions)
         yield GaugeMetricFamily(
             "nsqd_healthy",
-            "1, or 0 when the last write or fsync failed, as /ping says.",
+            "This is 1, or 0 while data files cannot be written, synced or read, as /ping says.",
             broker.health() == "OK",
         )
         yield GaugeMetricFamily(
             "nsqd_draining",
-            "1 while new messages are refused because of POST /drain, else 0.",
+            "This is 1 while POST /drain refuses new messages, else 0.",
             broker.drain.is_on,
         )
         run = broker.run_file
         yield CounterMetricFamily(
             "nsqd_unclean_starts",
-            "Starts after a kill or a power cut, since the last clean stop.",
+            "This counts the starts after a kill or a power cut, since the last clean stop.",
             run.unclean_starts,
         )
         yield GaugeMetricFamily(
             "nsqd_unclean_start_lost_messages",
-            "What was only in memory when the run before was killed, at most; 0 once somebody has acknowledged it.",
+            "This is the number of messages that a kill has lost, at most; it is 0 once that is acknowledged.",
             math.nan if run.lost_count is None else run.lost_count,
         )
         yield CounterMetricFamily(
             "nsqd_client_faults",
-            "Clients that were dropped for a fault of nsqd's own, a line in the log each.",
+            "This counts the clients that were dropped for a fault of nsqd's own; each has a line in the log.",
             broker.registry.fault_count,
         )
         yield GaugeMetricFamily(
-            "nsqd_memory_used_bytes", "What --max-memory is a ceiling for.", used_bytes()
+            "nsqd_memory_used_bytes",
+            "This is the memory in bytes that --max-memory is a ceiling for.",
+            used_bytes(),
         )
         yield GaugeMetricFamily(
-            "nsqd_memory_max_bytes", "--max-memory; 0 without it.", broker.options.max_memory
+            "nsqd_memory_max_bytes",
+            "This is the value of --max-memory in bytes, or 0 without it.",
+            broker.options.max_memory,
         )
         yield histogram_metric(
             "nsqd_loop_lag_seconds",
-            "How late timers of the event loop fire.",
+            "This is the time in seconds by which timers of the event loop fire late.",
             broker.lag,
             LAG_LEAST_S,
             LAG_MOST_S,
@@ -290,15 +348,19 @@ class BrokerCollector(Collector):
         count, failed_count, time_s = self._broker.registry.syncer.figures()
         yield SummaryMetricFamily(
             "nsqd_fsync_duration_seconds",
-            "Data and positions of queues brought to disk.",
+            "This is the time in seconds that fsyncs of data and positions of queues took.",
             count_value=count,
             sum_value=time_s,
         )
-        yield CounterMetricFamily("nsqd_fsync_errors", "Those that failed.", failed_count)
+        yield CounterMetricFamily(
+            "nsqd_fsync_errors", "This counts the fsyncs that failed.", failed_count
+        )
 
     def _refusals(self) -> Iterator[Metric]:
         refused = CounterMetricFamily(
-            "nsqd_publish_refused", "Errors that answered a publish, by reason.", labels=["reason"]
+            "nsqd_publish_refused",
+            "This counts the errors that answered a publish, by reason.",
+            labels=["reason"],
         )
         for reason, count in PUBLISH_REFUSED.items():
             refused.add_metric([reason], count)
@@ -307,14 +369,16 @@ class BrokerCollector(Collector):
     def _disk(self) -> Iterator[Metric]:
         health = self._broker.registry.syncer.health
         yield CounterMetricFamily(
-            "nsqd_disk_written_bytes", "Written to data files.", health.written_bytes
+            "nsqd_disk_written_bytes",
+            "This counts the bytes written to data files.",
+            health.written_bytes,
         )
         yield CounterMetricFamily(
-            "nsqd_disk_read_bytes", "Read from data files.", health.read_bytes
+            "nsqd_disk_read_bytes", "This counts the bytes read from data files.", health.read_bytes
         )
         yield CounterMetricFamily(
             "nsqd_disk_unreadable_bytes",
-            "Of data files, given up since the disk did not return them.",
+            "This counts the bytes of data files that were given up because the disk did not return them.",
             health.unreadable_bytes,
         )
         try:
@@ -323,5 +387,13 @@ class BrokerCollector(Collector):
             free = float(found.f_bavail * found.f_frsize)
         except OSError:
             size = free = math.nan
-        yield GaugeMetricFamily("nsqd_disk_size_bytes", "Of the data path's file system.", size)
-        yield GaugeMetricFamily("nsqd_disk_free_bytes", "What nsqd may still write there.", free)
+        yield GaugeMetricFamily(
+            "nsqd_disk_size_bytes",
+            "This is the size in bytes of the file system with the data path.",
+            size,
+        )
+        yield GaugeMetricFamily(
+            "nsqd_disk_free_bytes",
+            "This is the number of bytes that nsqd may still write there.",
+            free,
+        )

@@ -6,7 +6,7 @@ between which the loop serves others.
 
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -62,7 +62,6 @@ class HttpApi:
 
     def __init__(self, lookupd: Lookupd, browsers: BrowserRules) -> None:
         self._browsers = browsers
-        self._requests = lookupd.requests
         self._routes: Routes[Route] = Routes(log)
         metrics = MetricsPage(_load_metrics, lookupd)
         questions = Questions(lookupd.registry)
@@ -78,28 +77,13 @@ class HttpApi:
         return 0
 
     def __call__(self, request: Request) -> Answer:
+        route = self._routes.find(request)
         if (refusal := self._browsers.refuse(request)) is not None:
             return refusal
-        route = self._routes.router.find(request.method, request.path)
         if route is None:
-            answer = self._routes.answer_stray(request)
-            self._requests["other", answer.status] += 1
-            return answer
+            return self._routes.answer_stray(request)
         begun_ns = time.perf_counter_ns()
-        found = self._routes.run(route, request)
-        if isinstance(found, Response):
-            return self._note(route, request, found, begun_ns)
-        return self._later(route, request, found, begun_ns)
-
-    async def _later(
-        self, route: Route, request: Request, found: Awaitable[Response], begun_ns: int
-    ) -> Response:
-        return self._note(route, request, await found, begun_ns)
-
-    def _note(self, route: Route, request: Request, answer: Response, begun_ns: int) -> Response:
-        self._requests[route.path, answer.status] += 1
-        self._routes.log_access(request, answer, begun_ns)
-        return answer
+        return self._routes.log_answer(request, self._routes.run(route, request), begun_ns)
 
 
 class Questions:

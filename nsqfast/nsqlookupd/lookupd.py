@@ -1,6 +1,5 @@
 """What nsqlookupd's HTTP API needs of it: the server implements it, and the handlers do not import the server."""
 
-from collections import Counter
 from collections.abc import Callable
 from typing import Protocol
 
@@ -18,8 +17,6 @@ class Lookupd(Protocol):
     desk: Desk
     start_time: float  # seconds since 1970
     listeners: dict[str, Listener]  # by name
-    # HTTP requests by path, "other" for what leads nowhere, and status; the HTTP API counts them.
-    requests: Counter[tuple[str, int]]
 
 
 HttpApiFactory = Callable[[Lookupd, BrowserRules], Handler]

@@ -4,7 +4,6 @@ import asyncio
 import logging
 import socket
 import time
-from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -54,7 +53,6 @@ class Server:
                 options.max_names_per_peer, options.max_topics, options.max_channels_per_topic
             ),
         )
-        self.requests: Counter[tuple[str, int]] = Counter()  # over HTTP, by path and status
         self._sockets: dict[str, socket.socket] = {}
         self.listeners: dict[str, Listener] = {}  # by name
         self._reserve: DescriptorReserve | None = None

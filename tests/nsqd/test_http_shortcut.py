@@ -1,4 +1,4 @@
-"""Publishes that take the shortcut: nobody can tell, from answers or topics, that the full path was not asked.
+"""Publishes that take the shortcut: nobody can tell, from answers, topics or counts, that the full path was not asked.
 
 Every stream of bytes goes to two brokers without sockets, one of which has no shortcut, and they have to agree.
 """
@@ -13,6 +13,7 @@ from nsqfast._ext.dev.probes import fix_parts
 from nsqfast._ext.server.http_shortcut import Shortcut
 
 from nsqfast.nsqd.http_publish import reply
+from nsqfast.nsqd.metrics import answered
 from nsqfast.nsqd.options import TLS_REQUIRED
 from support.core import NEVER
 from support.http import BODY_SIZE_MAX, DATE, MESSAGE_SIZE_MAX, HttpBroker, post
@@ -33,7 +34,8 @@ def compare(folder, talk, **changed):
         broker = HttpBroker(folder / str(has_shortcut), has_shortcut, **changed)
         broker.registry.topic("t")
         brokers.append(broker)
-        results.append((asyncio.run(talk(broker)), broker.topics()))
+        before = answered()
+        results.append((asyncio.run(talk(broker)), broker.topics(), answered() - before))
         broker.registry.close()
     for one, other in zip(*results, strict=True):
         assert one == other

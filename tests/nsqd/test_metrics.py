@@ -280,6 +280,40 @@ def test_connections(broker):
     assert idle.value("nsqd_connections_accepted_total", listener="http") > accepted
 
 
+def test_requests_over_http_by_route_never_by_what_was_written(tmp_path):
+    with start_nsqd("nsqfast", tmp_path) as server:
+        for target, body in (
+            ("/pub?topic=t", b"through the handler, which makes the topic"),
+            ("/pub?topic=t", b"by the shortcut"),
+            ("/mpub?topic=t", b"by\nthe\nshortcut"),
+            ("/pub?topic=t", b""),
+            ("/drain", b""),
+            ("/made-up/<script>", b""),
+            ("/ping", b""),
+        ):
+            post(server.http, target, body)
+        request(server.http, "GET", "/config/log_level")
+        request(server.http, "POST", "/pub?topic=t", b"x", {"Sec-Fetch-Site": "cross-site"})
+        with socket.create_connection(server.http, timeout=10) as raw:
+            raw.sendall(b"not HTTP\r\n\r\n")
+            assert b" 400 " in raw.recv(1 << 16)
+        samples = scrape(server.http).samples("nsqd_http_requests_total")
+        assert {(have["path"], have["status"]): value for value, have in samples} == {
+            ("/config/:opt", "200"): 1,
+            ("/drain", "403"): 1,
+            ("/metrics", "200"): 0,
+            ("/mpub", "200"): 1,
+            ("/pub", "200"): 2,
+            ("/pub", "400"): 1,
+            ("/pub", "403"): 1,
+            ("other", "400"): 1,
+            ("other", "404"): 1,
+            ("other", "405"): 1,
+        }
+        found = scrape(server.http, OPENMETRICS)
+        assert found.value("nsqd_http_requests_total", path="/metrics", status="200") == 1
+
+
 def test_disk(tmp_path):
     body = b"x" * 1000
     with start_nsqd("nsqfast", tmp_path, "--mem-queue-size=0", "--sync-every=1") as server:

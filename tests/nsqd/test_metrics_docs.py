@@ -59,6 +59,14 @@ def exposed(everything):
     return everything["nsqd"]
 
 
+@of_each_daemon
+def test_every_help_is_a_sentence(everything, daemon):
+    for found in everything[daemon]:
+        helps = re.findall(r"^# HELP (\S+) (.*)$", found.text, re.MULTILINE)
+        assert len(helps) >= len(found.families)
+        assert [each for each in helps if not re.fullmatch(r"[A-Z].* .* .*\.", each[1])] == []
+
+
 def exposed_types(text):
     """Type by the name that a query uses for it."""
     return dict(re.findall(r"^# TYPE (\S+) (\w+)$", text, re.MULTILINE))
