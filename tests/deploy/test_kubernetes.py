@@ -2,13 +2,19 @@
 
 import re
 import shutil
+import stat
 import subprocess
+from base64 import b64encode
+from pathlib import Path
 
+import argon2
 import pytest
 import yaml
 
 from nsqfast.version import __version__
+from support.admin import start_nsqadmin, wait_until
 from support.deployed import FOLDER, ports_of, read_command
+from support.web import get, request
 
 MANIFESTS = FOLDER / "kubernetes"
 VERSIONS = ("1.28", "1.31", "1.34")
@@ -175,9 +181,67 @@ def test_the_data_is_on_the_volume():
     (mount,) = container_of("nsqd")["volumeMounts"]
     (claim,) = WORKLOADS["nsqd"]["spec"]["volumeClaimTemplates"]
     assert mount == {"name": claim["metadata"]["name"], "mountPath": settings["data_path"]}
-    group = pod_of("nsqd")["securityContext"]["fsGroup"]
+
+
+@pytest.mark.parametrize("name", ["nsqd", "nsqadmin"])
+def test_the_user_of_the_image_may_write_to_the_volume(name):
+    group = pod_of(name)["securityContext"]["fsGroup"]
     dockerfile = (FOLDER / "docker" / "Dockerfile").read_text(encoding="utf-8")
     assert f"\nUSER {group}:{group}\n" in dockerfile
+
+
+def test_nsqadmin_writes_to_its_volume_alone_and_asks_for_a_login(tmp_path):
+    """Its command, with a folder for the volume and another one for the Secret."""
+    command = container_of("nsqadmin")["command"]
+    _, settings = read_command(command)
+    mounts = {
+        each["name"]: Path(each["mountPath"]) for each in container_of("nsqadmin")["volumeMounts"]
+    }
+    (claim,) = WORKLOADS["nsqadmin"]["spec"]["volumeClaimTemplates"]
+    (volume,) = pod_of("nsqadmin")["volumes"]
+    data, secret = mounts[claim["metadata"]["name"]], mounts[volume["name"]]
+    assert len(mounts) == 2
+    assert {Path(settings[key]).parent for key in ("history_file", "audit_file")} == {data}
+    assert not volume["secret"]["defaultMode"] & stat.S_IROTH
+    (tmp_path / "data").mkdir()
+    (tmp_path / "secret").mkdir()
+    users = tmp_path / "secret" / Path(settings["auth_file"]).relative_to(secret)
+    users.write_text(f"mona:viewer:{argon2.PasswordHasher().hash('her password')}\n")
+    users.chmod(0o440)
+    flags = [
+        re.sub(f"={secret}/", f"={users.parent}/", re.sub(f"={data}/", f"={tmp_path}/data/", flag))
+        for flag in command[1:]
+        if not flag.startswith("--lookupd")
+    ]
+    with start_nsqadmin("nsqfast", "--nsqd-http-address=127.0.0.1:1", *flags) as admin:
+        for probe in ("readinessProbe", "livenessProbe"):
+            path = container_of("nsqadmin")[probe]["httpGet"]["path"]
+            wait_until(lambda path=path: get(admin.http, path).status == 200, path)
+        assert get(admin.http, "/metrics").status == 401
+        known = {"Authorization": "Basic " + b64encode(b"mona:her password").decode()}
+        assert request(admin.http, "GET", "/metrics", headers=known).status == 200
+    written = {path.name for path in (tmp_path / "data").iterdir()}
+    assert written >= {Path(settings[key]).name for key in ("history_file", "audit_file")}
+
+
+def test_prometheus_finds_every_daemon_at_a_port_of_its_pod():
+    monitors = load(MANIFESTS / "prometheus" / "podmonitor.yaml")
+    found = []
+    for spec in (each["spec"] for each in monitors):
+        selector, (endpoint,) = spec["selector"], spec["podMetricsEndpoints"]
+        for name in WORKLOADS:
+            wanted = selector.get("matchLabels", {}).items()
+            are_in = all(
+                labels_of(name)[each["key"]] in each["values"] and each["operator"] == "In"
+                for each in selector.get("matchExpressions", [])
+            )
+            if are_in and wanted <= labels_of(name).items():
+                found.append(labels_of(name)[spec["jobLabel"]])
+                assert endpoint["port"] in {each["name"] for each in container_of(name)["ports"]}
+                assert endpoint["path"] == "/metrics"
+                _, settings = read_command(container_of(name)["command"])
+                assert ("basicAuth" in endpoint) == bool(settings.get("auth_file"))
+    assert sorted(found) == sorted(WORKLOADS)
 
 
 def test_messages_go_to_disk_before_the_kernel_kills():
