@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from nsqfast.nsqadmin.live.nodes import Identity, NodeWatch
-from support.admin import LiveCluster, start_nsqadmin, text_of, told, wait_until
+from support.admin import LiveCluster, shown, start_nsqadmin, text_of, told, wait_until
 from support.admin_actions import start_again
 from support.lookup import producers
 from support.server import start_nsqd
@@ -212,7 +212,7 @@ def test_a_node_that_stops_after_a_drain_is_no_problem_for_a_while(tmp_path):
 
             def state():
                 found = get(admin.http, f"/ui/live?view=/nodes/{node}").json()
-                return found["states"]["node"]["word"] if "states" in found else "unknown"
+                return shown(found["states"]["node"]["word"]) if "states" in found else "unknown"
 
             wait_until(lambda: state() == "up", "it is known")
             answer = drain(admin, node, {"deadline": "1h"})

@@ -13,6 +13,7 @@ from support.web import Answer, get, post, request
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
+    from typing import Any
 
     from support.server import Address
 
@@ -23,6 +24,11 @@ BOTH = ("nsqfast", "go")
 def text_of(address: Address) -> str:
     """`host:port`."""
     return "{}:{}".format(*address)
+
+
+def shown(text: str | list[Any]) -> str:
+    """A text of /ui/live, in pieces if it has times, as the server writes it."""
+    return "".join(piece if isinstance(piece, str) else piece[1] for piece in text)
 
 
 def start_nsqadmin(

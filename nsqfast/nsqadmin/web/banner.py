@@ -50,13 +50,15 @@ def banner_lines(cluster: Cluster) -> list[str]:
 def lookupd_line(lookupd: Lookupd) -> str:
     """`nsqlookupd 127.0.0.1:4161 has not answered since 11:24:03: Connection refused`"""
     since = lookupd.answered_at or lookupd.since
-    return f"nsqlookupd {lookupd.address} has not answered since {texts.clock(since)}{cause(lookupd.error)}"
+    silent = f"nsqlookupd {lookupd.address} has not answered since "
+    return texts.Timed(silent, texts.clock(since), cause(lookupd.error))
 
 
 def node_line(node: Node) -> str:
     """The same for an nsqd; its numbers are old."""
     name = f"{node.hostname} ({node.key})" if node.hostname else node.key
-    return f"nsqd {name} has been down since {texts.clock(node.since)}{cause(node.error)}"
+    since = texts.clock(node.since)
+    return texts.Timed(f"nsqd {name} has been down since ", since, cause(node.error))
 
 
 def cause(error: str) -> str:

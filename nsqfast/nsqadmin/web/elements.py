@@ -1,7 +1,9 @@
 """Parts of a View other than texts and tables: chips and links."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
+
+from nsqfast.nsqadmin.web.texts import pieces_of
 
 Kind = Literal["ok", "warn", "crit", "info", "off"]
 
@@ -14,9 +16,9 @@ class State:
     word: str
     title: str = ""
 
-    def to_json(self) -> dict[str, str]:
+    def to_json(self) -> dict[str, Any]:
         """As `/ui/live` sends it."""
-        return {"kind": self.kind, "word": self.word, "title": self.title}
+        return {"kind": self.kind, "word": pieces_of(self.word), "title": self.title}
 
 
 @dataclass(frozen=True, slots=True)

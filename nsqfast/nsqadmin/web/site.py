@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import functools
+import time
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -133,6 +134,7 @@ class Site:
             "cluster": EMPTY if user.role is Role.NOBODY else poller.cluster,
             "interval_s": poller.interval_s,
             "next_ms": self.live.next_ms(),
+            "utc_offset_s": time.localtime().tm_gmtoff,
         }
 
     def error(self, request: web.Request, status: int, title: str, text: str) -> str:

@@ -9,6 +9,7 @@ from nsqfast.nsqadmin.web.elements import Kind, Link, State
 from nsqfast.nsqadmin.web.page_request import PageRequest
 from nsqfast.nsqadmin.web.query import Query, TableQuery
 from nsqfast.nsqadmin.web.search import Searchable, parse_search
+from nsqfast.nsqadmin.web.texts import pieces_of
 
 T = TypeVar("T")
 Value = str | int | float | bool | None
@@ -52,9 +53,10 @@ class Cell:
 
     def to_json(self) -> str | dict[str, Any]:
         """See web.view."""
-        if not (self.href or self.title or self.chips or self.points):
-            return self.text
-        whole: dict[str, Any] = {"text": self.text}
+        text = pieces_of(self.text)
+        if isinstance(text, str) and not (self.href or self.title or self.chips or self.points):
+            return text
+        whole: dict[str, Any] = {"text": text}
         if self.href:
             whole["href"] = self.href
         if self.title:

@@ -1,16 +1,23 @@
 """The format of numbers, rates, sizes, durations and times for pages, /ui/live and problems.
 
-Unknown values are an en dash. Times are in the server's zone; ages are relative, so they need none.
+Unknown values are an en dash. Times are in the server's zone, and js/times.js shows them in the browser's; ages are
+relative, so they need none.
 """
 
 import time
+from collections.abc import Sequence
 from math import isfinite
+from typing import Self
+
+from markupsafe import Markup, escape
 
 UNKNOWN = "–"
+STAMP = "%Y-%m-%d %H:%M:%S %Z"
 COUNT_MAX = 10**10
 RATE_MAX = 10**6
 _SHORT = ((10**12, "T"), (10**9, "G"), (10**6, "M"))
 _SIZES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+Piece = str | tuple[str, str, str]
 _SPANS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 
@@ -110,14 +117,52 @@ def age(seconds: float | None, *, is_minimum: bool = False) -> str:
     return f"≥ {shown}" if is_minimum and seconds is not None else shown
 
 
+class Timed(str):
+    """A text with times in it: `pieces` are texts, and of each time its `datetime`, text and title.
+
+    A template writes these as elements, so it must not stand in an attribute; f"{timed}" is a text like any other.
+    """
+
+    __slots__ = ("pieces",)
+    pieces: Sequence[Piece]
+
+    def __new__(cls, *pieces: Piece) -> Self:
+        """All of them in a row."""
+        made = super().__new__(cls, "".join(p if isinstance(p, str) else p[1] for p in pieces))
+        parts = [each.pieces if isinstance(each, Timed) else (each,) for each in pieces]
+        made.pieces = [piece for part in parts for piece in part if piece]
+        return made
+
+    def __html__(self) -> Markup:
+        """For templates."""
+        element = Markup('<time datetime="{0}" title="{2}">{1}</time>')
+        return Markup().join(
+            escape(piece) if isinstance(piece, str) else element.format(*piece)
+            for piece in self.pieces
+        )
+
+
+def pieces_of(text: str) -> str | Sequence[Piece]:
+    """The text for `/ui/live`, with what a script needs to show its times."""
+    return text.pieces if isinstance(text, Timed) else text
+
+
 def clock(unix: float | None) -> str:
     """11:24:03"""
-    return UNKNOWN if not unix else time.strftime("%H:%M:%S", time.localtime(unix))
+    return _timed(unix, "%H:%M:%S")
 
 
 def stamp(unix: float | None) -> str:
     """2026-11-22 11:24:03 UTC"""
-    return UNKNOWN if not unix else time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(unix))
+    return _timed(unix, STAMP)
+
+
+def _timed(unix: float | None, form: str) -> str:
+    if not unix:
+        return UNKNOWN
+    exact = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(unix))
+    here = time.localtime(unix)
+    return Timed((exact, time.strftime(form, here), time.strftime(STAMP, here)))
 
 
 def plural(number: int, one: str, many: str = "") -> str:

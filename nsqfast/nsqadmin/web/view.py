@@ -3,7 +3,8 @@ page.
 
 A page is `Page(name, route, build, template)` (web.pages); `build(request: PageRequest) -> View` reads
 `request.cluster` (web.page_request) and nothing else that changes, so all viewers of one address share one View per
-tick. Texts come from web.texts. Everything is plain text: templates escape it, scripts set it as textContent.
+tick. Texts come from web.texts. Everything is plain text: templates escape it, scripts set it as textContent. A text
+with times is a texts.Timed, and a list of its pieces in JSON.
 
     View.texts    {key: text}     `<span data-text="KEY">` has it, or `<... data-text>` by macro `live(view, key)`
     View.states   {key: State}    macro `chip(view.states[key], key)`: `<span class="chip" data-state="KEY" data-kind>`
@@ -31,6 +32,7 @@ from typing import Any
 
 from nsqfast.nsqadmin.web.elements import Link, State
 from nsqfast.nsqadmin.web.tables import Table
+from nsqfast.nsqadmin.web.texts import pieces_of
 
 
 @dataclass(slots=True)
@@ -48,7 +50,7 @@ class View:
 
     def to_json(self) -> dict[str, Any]:
         """The JSON of `/ui/live`, except for tick, at and next_ms."""
-        texts = dict(self.texts)
+        texts = {key: pieces_of(text) for key, text in self.texts.items()}
         shown = dict(self.shown)
         for name, table in self.tables.items():
             texts[f"{name}.total"] = table.total_text

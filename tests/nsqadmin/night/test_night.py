@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 
-from support.admin import LiveCluster, text_of, told, wait_until
+from support.admin import LiveCluster, shown, text_of, told, wait_until
 from support.admin_actions import start_again
 from support.destination import Destination
 from support.programs import left
@@ -85,12 +85,15 @@ class Night:
         return [one for one in found if rule in ("", one["rule"])]
 
     def page(self, path: str) -> str:
-        return html.unescape(get(self.admin.http, path).text)
+        """Its text; the elements of times in it would be in the way of looking for a sentence."""
+        return html.unescape(re.sub("</?time[^>]*>", "", get(self.admin.http, path).text))
 
     def state_of(self, number: int) -> str:
         """The word on the node's page."""
         answer = get(self.admin.http, f"/ui/live?view=/nodes/{self.node(number)}")
-        return str(answer.json()["states"]["node"]["word"]) if answer.status == 200 else "unknown"
+        if answer.status != 200:
+            return "unknown"
+        return shown(answer.json()["states"]["node"]["word"])
 
     def wait_for_state(self, number: int, word: str) -> None:
         wait_until(lambda: re.fullmatch(word, self.state_of(number)) is not None, word)

@@ -1,7 +1,7 @@
 // The charts of a page: their plan stands in the page (see charts/plan.py), their points come from /ui/series.
 import { to } from "./page.js";
 import { makePlot } from "./plot.js";
-import { amount, moment } from "./units.js";
+import { amount, moment, momentElement } from "./units.js";
 import { fillTable } from "./points.js";
 
 const POINTS_MAX = 4000; // kept per series while a page stays open
@@ -38,7 +38,7 @@ class Chart {
   /** Beside the names: the values under the cursor, or the last ones. */
   showValues(index) {
     const at = index ?? known.times.length - 1;
-    this.figure.querySelector("[data-when]").textContent = index === null ? "" : moment(known.times[index], known);
+    this.figure.querySelector("[data-when]").replaceChildren(...(index === null ? [] : [momentElement(known.times[index], known)]));
     this.values.forEach((place, line) => {
       place.textContent = amount(this.data[line + 1][at], this.spec.unit);
     });

@@ -1,6 +1,7 @@
 // Asks /ui/live when the server has something new, and stops while nobody looks.
 import { logIn, page, to } from "./page.js";
 import { patch } from "./patch.js";
+import { clock as clockOf, unixElement } from "./times.js";
 
 const WAIT_MAX_MS = 30000;
 
@@ -43,15 +44,13 @@ function halt() {
   asking = null;
 }
 
-const timeOf = (unixMs) => new Date(unixMs).toLocaleTimeString([], { hour12: false });
-
 // The status is spoken when it changes, so it changes with the state alone; the clock beside it is not spoken.
 function show() {
   const state = paused ? "paused" : lostAt ? "lost" : page.live ? "live" : "gone";
   const interval = Number(page.interval_s.toPrecision(2));
   const text = {
     paused: "Paused",
-    lost: `No connection since ${timeOf(lostAt)}`,
+    lost: `No connection since ${clockOf(new Date(lostAt))}`,
     live: `Live ${interval} s`,
     gone: "No longer there",
   }[state];
@@ -61,8 +60,7 @@ function show() {
 
 function showTime(unix) {
   if (!unix) return;
-  clock.textContent = timeOf(unix * 1000);
-  clock.dateTime = new Date(unix * 1000).toISOString();
+  clock.replaceChildren(unixElement(unix));
 }
 
 async function ask() {

@@ -1,4 +1,5 @@
 // Puts a View (see web/view.py) into the page: text as text, rows by their keys, nothing parsed as markup.
+import { timeElement } from "./times.js";
 
 /** @param {{title: string, texts: object, states: object, shown: object, tables: object}} view */
 export function patch(view) {
@@ -14,9 +15,12 @@ export function patch(view) {
   }
 }
 
-/** Leaves the element alone when nothing changes, so that a selection in it stays. */
+/** Leaves the element alone when nothing changes, so that a selection in it stays. A list has the pieces of texts.Timed. */
 export function setText(element, text) {
-  if (text !== undefined && element.textContent !== text) element.textContent = text;
+  if (text === undefined) return;
+  const pieces = [text].flat().map((piece) => (typeof piece === "string" ? piece : timeElement(...piece)));
+  const shown = pieces.map((piece) => piece.textContent ?? piece).join("");
+  if (element.textContent !== shown) element.replaceChildren(...pieces);
 }
 
 /** A state as shape, word and colour. */
@@ -98,7 +102,7 @@ function patchRow(element, row) {
   for (const [name, value] of Object.entries(row.data)) setAttribute(element, `data-${name}`, value);
   const cells = element.querySelectorAll("[data-col]");
   row.cells.forEach((given, index) => {
-    const cell = typeof given === "string" ? { text: given } : given;
+    const cell = given.text === undefined ? { text: given } : given;
     patchCell(cells[index], cell);
     const sub = element.querySelector(`[data-sub="${cells[index].dataset.col}"]`);
     if (sub?.classList.contains("chips")) setChips(sub, cell.chips);

@@ -1,5 +1,6 @@
 // One chart drawn by uPlot: lines with names at their ends, marks with their text, gaps where nothing is known.
-import { amount, dateOf, minute } from "./units.js";
+import { clock } from "./times.js";
+import { amount } from "./units.js";
 
 const HEIGHT = 184;
 const FONT_PX = 12;
@@ -114,14 +115,13 @@ function options(place, spec, state, onCursor) {
     height: HEIGHT,
     padding: [MARK_ROOM, (plot) => labelRoom(plot, spec), 0, 0],
     legend: { show: false },
-    tzDate: (unix) => dateOf(unix, state.known),
     cursor: { y: false, drag: { x: false, y: false, setScale: false }, sync: { key: "charts" }, points: { size: 7 } },
     scales: {
       x: { range: () => [state.known.from, state.known.to] },
       y: { range: (_, _min, max) => [0, max > 1 ? roundUp(max, spec.unit) : 1] },
     },
     axes: [
-      { ...axis, grid: { show: false }, space: 64, size: 28, gap: 9, values: (_, times) => times.map((time) => minute(time, state.known)) },
+      { ...axis, grid: { show: false }, space: 64, size: 28, gap: 9, values: (_, times) => times.map((time) => clock(new Date(time * 1000), false)) },
       { ...axis, grid, space: 30, size: 58, incrs: spec.unit === "B" ? SIZE_STEPS : STEPS.slice(spec.unit ? 0 : 2), values: (_, values) => values.map((value) => amount(value, spec.unit)) },
     ],
     series: [

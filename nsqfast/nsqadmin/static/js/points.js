@@ -1,5 +1,5 @@
 // A chart as a table of ROWS_MAX rows at most, the newest first.
-import { amount, moment } from "./units.js";
+import { amount, momentElement } from "./units.js";
 
 const ROWS_MAX = 60;
 
@@ -25,7 +25,7 @@ export function fillTable(place, spec, known, data) {
     const row = body.insertRow();
     const time = document.createElement("th");
     time.scope = "row";
-    time.textContent = moment(data[0][end - 1], known);
+    time.append(momentElement(data[0][end - 1], known));
     row.append(time);
     for (const values of data.slice(1)) row.insertCell().textContent = amount(highest(values, start, end), spec.unit);
     if (!hasMarks) continue;

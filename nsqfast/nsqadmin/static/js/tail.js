@@ -1,6 +1,7 @@
 // The tail: a stream of events, read while this page is seen.
 import { plant } from "./bodies.js";
 import { send } from "./page.js";
+import { unixElement } from "./times.js";
 
 const ROWS_MAX = 200;
 const list = document.getElementById("tail-list");
@@ -23,13 +24,12 @@ function makePayload({ id, text, is_hex }) {
 
 function show(message) {
   const row = document.createElement("li");
-  const time = new Date(message.time * 1000).toLocaleTimeString([], { hour12: false });
-  const facts = [message.id, time, message.node, `${message.size.toLocaleString("en")} B`];
+  const facts = ["", message.node, `${message.size.toLocaleString("en")} B`];
   if (message.is_truncated) facts.push("cut");
   if (message.is_masked) facts.push("values hidden by --mask-json");
   if (message.kind === "hidden") facts.push(`hidden. ${message.text}`);
   const head = document.createElement("p");
-  head.textContent = facts.join(" · ");
+  head.append(`${message.id} · `, unixElement(message.time), facts.join(" · "));
   row.append(head);
   if (message.kind !== "hidden") {
     const pre = makePayload(message);

@@ -1,4 +1,5 @@
 // Numbers and times as charts show them; texts.py does the same for the rest of the page.
+import { clock, unixElement } from "./times.js";
 
 const UNITS = [
   [1e12, "T"],
@@ -32,23 +33,8 @@ export function amount(value, unit = "") {
   return shown.toLocaleString("en-US") + unit;
 }
 
-/** The server's clock, as in the rest of the page, in whatever zone the browser is. */
-export function dateOf(unix, known) {
-  const zone_s = new Date(unix * 1000).getTimezoneOffset() * 60;
-  return new Date((unix + known.utc_offset_s + zone_s) * 1000);
-}
-
-const two = (number) => String(number).padStart(2, "0");
-
 /** 11:20, and with seconds where a step is shorter than a minute. */
-export function moment(unix, known) {
-  const date = dateOf(unix, known);
-  const seconds = known.step_s < 60 ? `:${two(date.getSeconds())}` : "";
-  return `${two(date.getHours())}:${two(date.getMinutes())}${seconds}`;
-}
+export const moment = (unix, known) => clock(new Date(unix * 1000), known.step_s < 60);
 
-/** 11:20 */
-export function minute(unix, known) {
-  const date = dateOf(unix, known);
-  return `${two(date.getHours())}:${two(date.getMinutes())}`;
-}
+/** The same as an element. */
+export const momentElement = (unix, known) => unixElement(unix, moment(unix, known), known.utc_offset_s);

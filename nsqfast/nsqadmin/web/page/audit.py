@@ -6,6 +6,7 @@ from nsqfast.nsqadmin.web.page_request import PageRequest
 from nsqfast.nsqadmin.web.pages import Page
 from nsqfast.nsqadmin.web.search import Searchable
 from nsqfast.nsqadmin.web.tables import Column, TableSpec, make_table
+from nsqfast.nsqadmin.web.texts import Timed
 from nsqfast.nsqadmin.web.view import View
 
 KINDS: dict[str, Kind] = {"ok": "ok", "partial": "warn", "failed": "crit", "refused": "crit"}
@@ -19,7 +20,8 @@ def target_text(entry: Entry) -> str:
 
 def time_text(time: str) -> str:
     """Format 2026-11-22T11:24:03.123Z like times on other pages."""
-    return f"{time[:10]} {time[11:19]} UTC"
+    shown = f"{time[:10]} {time[11:19]} UTC"
+    return Timed((time, shown, shown))
 
 
 def result_text(entry: Entry) -> str:

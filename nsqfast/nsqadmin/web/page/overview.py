@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from nsqfast.nsqadmin.charts.plan import POINT_S, Chart, Line, make_plan
 from nsqfast.nsqadmin.live.model import Channel, Cluster, NodeState
+from nsqfast.nsqadmin.live.silences import Silence
 from nsqfast.nsqadmin.web import texts
 from nsqfast.nsqadmin.web.page.nodes import NODES, NodeFacts
 from nsqfast.nsqadmin.web.page.parts import CHANNELS
@@ -89,6 +90,12 @@ def nodes_text(cluster: Cluster) -> str:
     return f"{cluster.totals.nodes_up:,} of {cluster.totals.nodes_known:,}"
 
 
+def silenced_line(silence: Silence) -> str:
+    """Until when, and why."""
+    until = texts.stamp(silence.until)
+    return texts.Timed("Everything is silenced until ", until, f": {silence.reason}")
+
+
 async def build(request: PageRequest) -> View:
     """See the module."""
     cluster, totals = request.cluster, request.cluster.totals
@@ -100,7 +107,6 @@ async def build(request: PageRequest) -> View:
     nodes = sorted(cluster.nodes.values(), key=lambda each: each.state is NodeState.UP)
     rows = [NodeFacts(node, cluster.at, len(cluster.lookupds)) for node in nodes]
     silence = request.context.problems.silences.find("", "", "")
-    silenced = f"Everything is silenced until {texts.stamp(silence.until)}" if silence else ""
     found = [each for each in request.context.problems.found if not each.muted_until]
     return View(
         "Overview",
@@ -111,7 +117,7 @@ async def build(request: PageRequest) -> View:
             "in_flight": texts.short(totals.in_flight_count),
             "requeue": texts.rate(totals.requeue_s),
             "nodes": nodes_text(cluster),
-            "silenced": f"{silenced}: {silence.reason}" if silence else "",
+            "silenced": silenced_line(silence) if silence else "",
         },
         shown={"silenced": bool(silence)},
         tables={

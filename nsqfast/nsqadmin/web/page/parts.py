@@ -33,10 +33,10 @@ def node_state(node: Node, at: float) -> State:
 
 def drain_state(drain: DrainFigures) -> State:
     """`draining: 1,200 left, until 14:30:00`"""
-    until = f", until {texts.clock(drain.deadline)}" if drain.deadline is not None else ""
+    until = (", until ", texts.clock(drain.deadline)) if drain.deadline is not None else ()
     since = f"since {texts.clock(drain.since)}"
     held = f"; nobody gets {texts.count(drain.held)} of them" if drain.held else ""
-    word = f"draining: {texts.count(drain.messages)} left{until}"
+    word = texts.Timed(f"draining: {texts.count(drain.messages)} left", *until)
     return State("warn" if drain.held else "info", word, since + held)
 
 

@@ -1,5 +1,7 @@
 """/problems: current problems; the same table is on other pages with the problems that concern them."""
 
+import re
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from urllib.parse import unquote
@@ -16,6 +18,7 @@ from nsqfast.nsqadmin.web.tables import Column, Table, TableSpec, make_table
 from nsqfast.nsqadmin.web.view import View
 
 WORDS = {"crit": "Critical", "warn": "Warning", "info": "Note"}
+CLOCK = re.compile(r"(?:(?P<day>\d{4}-\d\d-\d\d) )?(?P<clock>\d\d:\d\d) UTC")
 ORDER = {"crit": 3, "warn": 2, "info": 1}
 
 
@@ -81,6 +84,17 @@ def is_muted_itself(problem: Problem) -> bool:
     return silence is not None and silence.scope is Scope.PROBLEM
 
 
+def evidence_text(text: str) -> str:
+    """With its times, which live.texts.clock wrote: those of today have no date."""
+    pieces: list[texts.Piece] = []
+    end = 0
+    for found in CLOCK.finditer(text):
+        day = found["day"] or time.strftime("%Y-%m-%d", time.gmtime())
+        pieces += [text[end : found.start()], (f"{day}T{found['clock']}Z", found[0], found[0])]
+        end = found.end()
+    return texts.Timed(*pieces, text[end:]) if pieces else text
+
+
 COLUMNS: tuple[Column[Problem], ...] = (
     Column("where", "Where", where_text, href=where_address),
     Column(
@@ -93,7 +107,14 @@ COLUMNS: tuple[Column[Problem], ...] = (
     ),
     Column("rule", "Problem", rule_text, priority=2, is_named=False),
     Column("since", "Since", lambda problem: problem.since, texts.clock, "number", 2),
-    Column("text", "Evidence", lambda problem: problem.text, priority=2, is_named=False),
+    Column(
+        "text",
+        "Evidence",
+        lambda problem: problem.text,
+        evidence_text,
+        priority=2,
+        is_named=False,
+    ),
     Column("check", "How to check", lambda problem: problem.check, priority=3),
 )
 
