@@ -1,5 +1,6 @@
 """Times are the browser's, also of what comes while a page is open, with the server's on hover and without scripts."""
 
+import copy
 import re
 import time
 
@@ -15,7 +16,7 @@ from support.admin_cluster import (
     make_node,
     make_problem,
 )
-from support.admin_pages import AdminPages
+from support.admin_pages import AdminPages, example_pages
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
@@ -94,3 +95,56 @@ def test_without_scripts_a_page_has_the_servers_time(site, watch):
     since = cell(page, "since").locator("time")
     assert read(cell(page, "since")) == (SINCE[11:19], SINCE)
     assert since.get_attribute("datetime") == "2023-11-14T21:59:20Z"
+
+
+# ---- charts
+
+
+def points(page):
+    """Of each chart: where its plot is from left to right within its figure, and what it says the time is."""
+    return page.evaluate(
+        """() => [...document.querySelectorAll(".chart")].map((figure) => {
+            const [own, plot] = [figure, figure.querySelector(".u-over")].map((each) => each.getBoundingClientRect());
+            return [plot.left - own.left, plot.width, figure.querySelector("[data-when]").textContent];
+        })"""
+    )
+
+
+def test_all_charts_are_as_wide_and_show_the_time_under_the_pointer_in_one(watch, visiting):
+    page = watch.page(**TOKYO)
+    with visiting(example_pages()) as site:
+        page.goto(site.url + "/topics/orders/archive")
+        plots = page.locator(".chart .plot")
+        for plot in plots.all():
+            expect(plot).to_have_attribute("aria-label", re.compile(": "))
+        assert plots.count() >= 3
+        assert len({(left, width) for left, width, _ in points(page)}) == 1
+        values = page.locator(".chart [data-value]")
+        last = values.all_text_contents()
+        over = page.locator(".chart .u-over").nth(1)
+        over.hover(position={"x": over.bounding_box()["width"] * 0.25, "y": 40})
+        when = page.locator(".chart [data-when] time")
+        expect(when).to_have_count(plots.count())
+        (shown,) = set(when.all_text_contents())
+        assert re.fullmatch(r"06:2\d:\d\d", shown)  # a quarter of the hour until 07:13:20
+        assert set(when.evaluate_all("(all) => all.map((each) => each.title.slice(2, 8))")) == {
+            shown[2:8]
+        }
+        assert values.all_text_contents() != last
+        # New points do not take them away.
+        later = copy.deepcopy(site.context.poller.cluster)
+        later.tick, later.at = 2, AT + 15
+        later.topics["orders"].channels["archive"].counts.depth = 5000
+        site.call(take(site, later))
+        site.publish(later)
+        expect(page.locator("[data-chart=depth] .plot")).to_have_attribute(
+            "aria-label", re.compile(r"Memory 5,000 now")
+        )
+        assert when.count() == plots.count()
+        page.locator("h1").hover()
+        expect(when).to_have_count(0)
+        expect(page.locator("[data-chart=depth] [data-value]").first).to_have_text("5,000")
+
+
+async def take(site, cluster):
+    site.context.history.take(cluster)

@@ -27,7 +27,7 @@ class Chart {
   show() {
     const lines = this.spec.lines.map((line) => sum(line.columns.map((name) => known.series[line.series][name])));
     this.data = [known.times, ...lines];
-    if (!this.plot) this.plot = makePlot(this.place, this.spec, known, (index) => this.showValues(index));
+    if (!this.plot) this.plot = makePlot(this.place, this.spec, plan.charts, known, (index) => this.showValues(index));
     this.plot.set(known, this.data);
     this.figure.querySelector("[data-none]").hidden = lines.some((line) => line.some((value) => value !== null));
     this.showValues(null);

@@ -107,13 +107,13 @@ const roundUp = (value, unit) => {
   return [1, 1.5, 2, 3, 4, 5, 6, 8, 10].find((factor) => factor * size >= value) * size;
 };
 
-function options(place, spec, state, onCursor) {
+function options(place, spec, specs, state, onCursor) {
   const axis = { stroke: () => colour("muted"), font: font(), ticks: { show: false } };
   const grid = { stroke: () => colour("border"), width: 1 };
   return {
     width: place.clientWidth,
     height: HEIGHT,
-    padding: [MARK_ROOM, (plot) => labelRoom(plot, spec), 0, 0],
+    padding: [MARK_ROOM, (plot) => Math.max(...specs.map((each) => labelRoom(plot, each))), 0, 0],
     legend: { show: false },
     cursor: { y: false, drag: { x: false, y: false, setScale: false }, sync: { key: "charts" }, points: { size: 7 } },
     scales: {
@@ -141,11 +141,14 @@ function options(place, spec, state, onCursor) {
   };
 }
 
-/** `onCursor` is told the index of the point under the cursor, or null. `set` draws other points. */
-export function makePlot(place, spec, known, onCursor) {
+/**
+ * `specs` are those of all charts of the page: their plots leave the same room for names, so that they are as wide.
+ * `onCursor` is told the index of the point under the cursor of any of them, or null. `set` draws other points.
+ */
+export function makePlot(place, spec, specs, known, onCursor) {
   const state = { known };
   const empty = [[], ...spec.lines.map(() => [])];
-  const plot = new uPlot(options(place, spec, state, onCursor), empty, place);
+  const plot = new uPlot(options(place, spec, specs, state, onCursor), empty, place);
   new ResizeObserver(() => {
     if (place.clientWidth) plot.setSize({ width: place.clientWidth, height: HEIGHT });
   }).observe(place);
