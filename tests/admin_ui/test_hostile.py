@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 @pytest.fixture(scope="module")
 def hostile():
-    entry = make_entry(0, user=BAD, action=WORSE, target={"topic": BAD})
+    entry = make_entry(0, user=BAD, action=WORSE, target={"topic": BAD}, effect={WORSE: BAD})
     with SITES["hostile"]._replace(entries=[entry]).start() as pages:
         names = ("client_id", "hostname", "user_agent", "remote_address")
         pages.context.consumers.changes = dict(zip(names, (BAD, WORSE) * 2, strict=True))

@@ -96,6 +96,7 @@ def test_empty_channel_leaves_the_others_alone(cluster, admin, audit_file, name)
     assert entry["outcome"] == "ok"
     assert entry["effect"] | {"memory": 12, "nodes": 3} == entry["effect"]
     assert (entry["effect"]["messages"], entry["effect"]["nodes_unknown"]) == (12, 0)
+    assert entry["effect"]["messages_lost"] == 12
     assert len(entry["results"]) == 3
 
 
@@ -119,7 +120,8 @@ def test_undo_takes_back_what_the_pause_did_and_no_more(cluster, admin, audit_fi
     publish(cluster, name, 3, 0, 0, channels=["c"])
     status, undone = admin.ask("POST", f"/ui/actions/{job['id']}/undo", {})
     assert (status, undone["outcome"]) == (200, "ok")
-    assert wait_for_entries(audit_file, "unpause_channel", name)[0]["effect"]["messages"] == 3
+    effect = wait_for_entries(audit_file, "unpause_channel", name)[0]["effect"]
+    assert (effect["messages"], "messages_lost" in effect) == (3, False)
     assert paused(cluster, name, "c") == [False, True, False]
     assert admin.ask("POST", f"/ui/actions/{job['id']}/retry", {})[0] == 409
     _, empty = admin.act("empty", name, "c", confirm=f"{name}/c")

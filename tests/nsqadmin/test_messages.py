@@ -306,7 +306,7 @@ def test_deferred_message_is_run_or_cancelled(cluster, admin, audit_path):
     noted = wait_for_entries(audit_path, "run_deferred", topic, 2)
     assert [entry["outcome"] for entry in noted] == ["ok", "failed"]
     noted = wait_for_entries(audit_path, "cancel_deferred", topic)
-    assert noted[0]["effect"] == {"id": ids["two"]}
+    assert noted[0]["effect"] == {"id": ids["two"], "messages_lost": 1}
     assert noted[0]["target"]["node"] == node
 
 

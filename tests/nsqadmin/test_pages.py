@@ -13,6 +13,7 @@ from support.admin_cluster import (
     example_cluster,
     make_channel,
     make_cluster,
+    make_entry,
     make_lookupd,
     make_node,
     make_topic,
@@ -311,3 +312,30 @@ def test_it_is_ready_when_the_cluster_was_asked():
         with AdminPages(cluster) as site:
             assert site.get("/readyz").status == status
             assert site.get("/livez").status == 200
+
+
+def test_the_audit_shows_what_was_lost_and_where_and_leaves_out_what_changed_nothing():
+    lost = {"messages": 12, "nodes": 2, "nodes_unknown": 0, "messages_lost": 7, "reason": HOSTILE}
+    entries = [
+        make_entry(0, action="empty_channel", effect=lost),
+        make_entry(1, action="delete_topic", effect=lost | {"nodes_unknown": 1}, results=[]),
+        make_entry(2, action="login", results=[], outcome="ok"),
+        make_entry(3, action="peek", effect={"state": "ready", "filter": HOSTILE}, outcome="ok"),
+        make_entry(4, action="POST /ui/actions", results=[], outcome="refused"),
+        make_entry(5, action="drain_node", effect={"deadline": "30m"}, results=[], outcome="ok"),
+        make_entry(6, action="empty_topic", effect=lost | {"messages_lost": 0}, outcome="failed"),
+    ]
+    with AdminPages(make_cluster(), entries=entries) as site:
+        everything = list(site.page("/audit").rows["audit"].values())
+        assert len(everything) == len(entries)
+        assert everything[3]["effect"] == f"state ready, filter {HOSTILE}, 1 of 2 done, 1 failed"
+        changes = site.page("/audit").links["changes only"]
+        shown = list(site.page("/audit" + changes).rows["audit"].values())
+        exported = export(site, "/audit?q=is:change", "audit")
+    assert [(row["action"], row["effect"]) for row in shown] == [
+        ("empty_topic", "0 messages lost, 1 of 2 done, 1 failed"),
+        ("drain_node", "deadline 30m"),
+        ("delete_topic", "at least 7 messages lost"),
+        ("empty_channel", "7 messages lost, 1 of 2 done, 1 failed"),
+    ]
+    assert [row["action"] for row in exported] == [row["action"] for row in shown]

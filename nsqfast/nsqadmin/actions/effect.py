@@ -7,6 +7,7 @@ import msgspec
 
 from nsqfast.nsqadmin.actions.order import Action, Item
 from nsqfast.nsqadmin.actions.targets import Holding, Target
+from nsqfast.nsqadmin.results import Result
 
 VERBS: Final = {
     Action.CREATE: "Create",
@@ -106,7 +107,7 @@ class Effect(msgspec.Struct):
 
 
 def loses(action: Action) -> bool:
-    """Number of messages lost."""
+    """Whether messages are lost by it."""
     return action in (Action.DELETE, Action.EMPTY, Action.TOMBSTONE)
 
 
@@ -162,9 +163,11 @@ def _node_effect(action: Action, holding: Holding, *, is_needed: bool) -> NodeEf
     )
 
 
-def audited_effect(target: Target) -> dict[str, Any]:
-    """The intended losses and changes, for the audit."""
+def audited_effect(action: Action, target: Target, results: Sequence[Result]) -> dict[str, Any]:
+    """The intended losses and changes, for the audit, and what was lost where it was done."""
     known = [holding for holding in target.holdings if not holding.error]
+    done = {result.node for result in results if result.ok}
+    lost = sum(holding.messages for holding in known if holding.node in done)
     return {
         "messages": sum(holding.messages for holding in known),
         "memory": sum(holding.memory for holding in known),
@@ -174,4 +177,5 @@ def audited_effect(target: Target) -> dict[str, Any]:
         "clients": sum(holding.clients for holding in known),
         "nodes": len(target.holdings),
         "nodes_unknown": len(target.holdings) - len(known),
+        **({"messages_lost": lost} if loses(action) else {}),
     }

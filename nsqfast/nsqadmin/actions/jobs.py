@@ -255,7 +255,7 @@ class Jobs:
         named = {"topic": item.topic, "channel": item.channel}
         if job.action is Action.TOMBSTONE:
             named["node"] = target.nodes[0]
-        effect = audited_effect(target)
+        effect = audited_effect(job.action, target, done.results)
         if len(job.targets) > 1:
             effect["one_of"] = len(job.targets)
         await self._context.audit.note(

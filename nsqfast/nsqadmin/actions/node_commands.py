@@ -95,6 +95,8 @@ class NodeCommands:
         except UpstreamError as error:
             result = Result(node.key, ok=False, text=explain(node, error))
         target = {"topic": wanted.topic, "channel": wanted.channel, "node": wanted.node}
+        if word == "cancel_deferred":
+            effect["messages_lost"] = int(result.ok)
         outcome = outcome_of([result])
         await self._context.audit.note(
             request, word, target, effect=effect, results=[result], outcome=outcome

@@ -6,11 +6,16 @@ from nsqfast.nsqadmin.web.page_request import PageRequest
 from nsqfast.nsqadmin.web.pages import Page
 from nsqfast.nsqadmin.web.search import Searchable
 from nsqfast.nsqadmin.web.tables import Column, TableSpec, make_table
-from nsqfast.nsqadmin.web.texts import Timed
+from nsqfast.nsqadmin.web.texts import Timed, plural
 from nsqfast.nsqadmin.web.view import View
 
 KINDS: dict[str, Kind] = {"ok": "ok", "partial": "warn", "failed": "crit", "refused": "crit"}
 RESULTS_SHOWN = 3
+NO_CHANGE = {"login", "logout", "peek", "export", "test_webhook"}
+# What was intended says nothing of what was done; the others stand elsewhere in the row.
+INTENDED = {"messages", "memory", "disk", "in_flight", "deferred", "clients", "nodes"}
+NOT_LISTED = INTENDED | {"nodes_unknown", "messages_lost", "reason"}
+VALUE_SIZE_MAX = 200
 
 
 def target_text(entry: Entry) -> str:
@@ -24,8 +29,34 @@ def time_text(time: str) -> str:
     return Timed((time, shown, shown))
 
 
+def effect_text(entry: Entry) -> str:
+    """`184,201 messages lost, 1 of 2 done, 1 failed`; of other actions what they were asked for."""
+    effect, asked = entry.effect, len(entry.results)
+    done = sum(result.ok for result in entry.results)
+    parts = []
+    if isinstance(lost := effect.get("messages_lost"), int):
+        # One that did not say how many it has may have lost some, too.
+        least = "at least " if effect.get("nodes_unknown") else ""
+        parts.append(f"{least}{plural(lost, 'message')} lost")
+    parts += [
+        f"{name.replace('_', ' ')} {str(value)[:VALUE_SIZE_MAX]}"
+        for name, value in effect.items()
+        if name not in NOT_LISTED
+    ]
+    if asked:
+        parts.append(f"{done:,} of {asked:,} done")
+    if done < asked:
+        parts.append(f"{asked - done:,} failed")
+    return ", ".join(parts)
+
+
+def is_change(entry: Entry) -> bool:
+    """Whether it changed something, or tried to and failed."""
+    return entry.outcome != "refused" and entry.action not in NO_CHANGE
+
+
 def result_text(entry: Entry) -> str:
-    """The failures by node; otherwise the number of nodes."""
+    """The failures by node, or why it was refused."""
     failed = [
         result.text if result.text.startswith(result.node) else f"{result.node}: {result.text}"
         for result in entry.results
@@ -34,9 +65,7 @@ def result_text(entry: Entry) -> str:
     if failed:
         more = len(failed) - RESULTS_SHOWN
         return "; ".join(failed[:RESULTS_SHOWN]) + (f"; {more:,} more" if more > 0 else "")
-    if reason := entry.effect.get("reason"):
-        return str(reason)
-    return f"{len(entry.results):,} of {len(entry.results):,} done" if entry.results else ""
+    return str(entry.effect.get("reason", ""))
 
 
 TABLE: TableSpec[Entry] = TableSpec(
@@ -54,10 +83,11 @@ TABLE: TableSpec[Entry] = TableSpec(
             kind="chips",
             priority=2,
         ),
+        Column("effect", "Effect", effect_text, priority=2, is_named=False),
         Column("user", "User", lambda entry: entry.user, priority=2),
         Column("role", "Role", lambda entry: entry.role, priority=4),
         Column("ip", "Address", lambda entry: entry.ip, priority=3),
-        Column("results", "Results", result_text, priority=2),
+        Column("results", "Results", result_text, priority=3),
         Column("request_id", "Request", lambda entry: entry.request_id, priority=4),
     ),
     key=lambda entry: f"{entry.time} {entry.request_id} {entry.action} {target_text(entry)}",
@@ -66,12 +96,13 @@ TABLE: TableSpec[Entry] = TableSpec(
             f"{entry.time} {entry.user} {entry.ip} {entry.action} {target_text(entry)} {entry.outcome}"
         ),
         flags={
+            "is:change": is_change,
             "is:ok": lambda entry: entry.outcome == "ok",
             "is:failed": lambda entry: entry.outcome in ("failed", "partial"),
             "is:refused": lambda entry: entry.outcome == "refused",
         },
     ),
-    filters=(("failed", "is:failed"), ("refused", "is:refused")),
+    filters=(("changes only", "is:change"), ("failed", "is:failed"), ("refused", "is:refused")),
     empty="Nothing was done since the start.",
     search_label="Search the audit",
 )
