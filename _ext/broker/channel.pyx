@@ -99,7 +99,7 @@ cdef class Channel(Queue):
                 return self.rearm(now_ns + DISK_RETRY_NS)
             try:
                 if not self.hand_out(consumer, now_ns):
-                    return 0
+                    return self.rearm(now_ns + 1) if self.backlog.disk_depth() else 0
             except OSError:  # the broker's health reports it
                 return self.rearm(now_ns + DISK_RETRY_NS)
             if self.ready.first is not None:
@@ -115,7 +115,7 @@ cdef class Channel(Queue):
         return self.table.size > 0 or (account.level >= MEMORY_FULL and self.deferred.size > 0)
 
     cdef bint hand_out(self, Consumer consumer, int64_t now_ns) except -1:
-        """Hand the next message to this consumer; False: there was none (all that was left is damaged)."""
+        """Hand the next message to this consumer; False: there was none (all that was left is damaged), or not yet."""
         cdef bint was_in_memory = self.backlog.memory.size > 0
         cdef Delivery *delivery = self.backlog.take()
         if delivery is NULL:

@@ -5,7 +5,7 @@ from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
 from nsqfast._ext.broker.channel cimport Channel
 from nsqfast._ext.core.message cimport Delivery, Message
 from nsqfast._ext.core.ring cimport Ring
-from nsqfast._ext.disk.backlog cimport Queue
+from nsqfast._ext.disk.backlog cimport Backlog, Queue
 from nsqfast._ext.disk.scan cimport DiskScan, Quest
 
 
@@ -24,12 +24,28 @@ ctypedef struct Glance:
     uint16_t where           # a Where
 
 
+ctypedef struct QueuePlace:
+    # A place between the ready messages of a queue.
+    int64_t number           # in the ring: of the first behind it (Ring.number)
+    uint64_t index           # on disk: the record behind it, where it stands; 0 = the first that is still to be read
+    int64_t file
+    int64_t position
+    uint64_t shift           # of the reader that counted so
+
+
 cdef class Snapshot:
     cdef readonly int64_t depth      # number of messages in that state
     cdef readonly int64_t taken_ns   # Unix time
     cdef int64_t monotonic_ns
     cdef int64_t total               # how many of these could be examined
     cdef int64_t offset
+    cdef QueuePlace place            # of ready messages: where it begins
+    cdef bint has_place              # it begins there, and not at the offset
+    cdef int64_t ring_number         # of the first glance that is in the ring
+    cdef int64_t ring_end            # the number behind the last in the ring
+    cdef bint is_ready
+    cdef int64_t cut_count           # how many of the scan's rows are kept; -1 = all
+    cdef bint has_rest               # there are more ready messages than glances and scan can reach
     cdef int64_t limit
     cdef readonly int64_t scanned
     cdef int64_t scan_max            # how many may be examined
@@ -39,6 +55,8 @@ cdef class Snapshot:
     cdef Glance *glances
     cdef uint32_t glance_max
     cdef uint32_t glance_count
+    cdef uint32_t examined_count     # glances that were examined
+    cdef uint32_t deferred_count     # glances at deferred messages of a topic, which come before all others
     cdef uint32_t kept_count         # whose references we hold
     cdef uint32_t *found             # indexes into glances
     cdef uint32_t found_count
@@ -54,3 +72,8 @@ cdef class Snapshot:
     cdef void search(self) noexcept nogil
     cdef dict row_of_glance(self, Glance *glance)
     cdef dict row_of_record(self, size_t index)
+
+
+cdef QueuePlace place_of(tuple numbers) except *
+cdef tuple tuple_of(const QueuePlace *place)
+cdef int correct_place(QueuePlace *place, Backlog backlog) except -1

@@ -9,7 +9,7 @@ A reference keeps a body alive while its queue goes on, and nothing else: owner 
 drop the last reference; both sides hold the interpreter's lock when they do.
 """
 
-from libc.stdint cimport uintptr_t
+from libc.stdint cimport INT64_MAX, int64_t, uint64_t, uintptr_t
 from libc.stdlib cimport free, malloc
 
 import os
@@ -51,11 +51,12 @@ cdef dict REMARKS = {
 cdef class Snapshot:
     """`state` is one of STATES, for a topic only "ready"; `needle` must occur in the body, b"" occurs in all.
 
-    At most LIMIT_MAX messages behind at most OFFSET_MAX of that state, PIECE_SIZE_MAX bytes of each body.
+    At most LIMIT_MAX messages behind at most OFFSET_MAX of that state, PIECE_SIZE_MAX bytes of each body. Instead of an
+    offset ready messages can begin at a `place`, the next_place of an earlier snapshot.
     """
 
     def __init__(self, Queue queue not None, str state, int64_t limit=20, int64_t offset=0,
-                 int64_t piece_max=PEEK_PIECE_SIZE_MAX, bytes needle not None=b""):
+                 int64_t piece_max=PEEK_PIECE_SIZE_MAX, bytes needle not None=b"", tuple place=None):
         assert self.glances is NULL and 0 < limit <= PEEK_COUNT_MAX and 0 <= offset <= PEEK_OFFSET_MAX
         assert 0 <= piece_max <= PEEK_PIECE_SIZE_MAX and len(needle) <= PEEK_NEEDLE_SIZE_MAX
         self.taken_ns, self.monotonic_ns = wall_ns(), monotonic_ns()
@@ -64,6 +65,10 @@ cdef class Snapshot:
         self.quest.wanted = limit
         self.quest.scans = limit
         self.quest.bytes = PEEK_SEARCH_SIZE_MAX
+        self.quest.room = INT64_MAX
+        if place is not None:
+            assert state == "ready"
+            self.place, self.has_place = place_of(place), True
         if needle:
             self.quest.needle, self.quest.needle_size = needle, len(needle)
             # Skipping one is a step in a ring, but not in what is ordered by time.
@@ -73,7 +78,9 @@ cdef class Snapshot:
         self.found = <uint32_t *> malloc(limit * sizeof(uint32_t))
         if self.glances is NULL or self.found is NULL:
             raise MemoryError
-        if state == "ready":
+        self.cut_count = -1
+        self.is_ready = state == "ready"
+        if self.is_ready:
             self.collect_ready(queue)
         elif state == "in_flight":
             self.collect_in_flight(queue)
@@ -95,19 +102,28 @@ cdef class Snapshot:
 
     cdef int collect_ready(self, Queue queue) except -1:
         """In delivery order."""
-        cdef int64_t skip = self.offset
+        cdef Ring ring = queue.backlog.memory
+        cdef int64_t skip = self.offset, on_disk = queue.backlog.disk_depth() - queue.backlog.unwritten_count()
         if isinstance(queue, Topic):
             # Deferred ones that wait for a first channel come before all others.
             self.depth = <int64_t> (<Topic> queue).deferred.size
-            self.collect_ring((<Topic> queue).deferred, &skip, DEFERRED)
+            if not self.has_place:
+                self.collect_ring((<Topic> queue).deferred, &skip, DEFERRED)
+            self.deferred_count = self.glance_count
         self.depth += queue.backlog.depth()
-        self.total = self.depth
-        self.collect_ring(queue.backlog.memory, &skip, IN_MEMORY)
-        self.quest.offset = skip
         # What is about to be written is in no file yet.
-        self.total -= queue.backlog.unwritten_count()
+        self.total = self.depth - queue.backlog.unwritten_count()
+        self.ring_end = ring.number() + <int64_t> ring.size
+        if self.has_place:
+            correct_place(&self.place, queue.backlog)
+            skip = min(max(self.place.number - ring.number(), 0), <int64_t> ring.size)
+        self.ring_number = ring.number() + min(skip, <int64_t> ring.size)
+        self.collect_ring(ring, &skip, IN_MEMORY)
+        self.quest.offset = skip
         if self.glance_count < self.glance_max:
-            self.scan = queue.backlog.scan_disk()
+            self.scan = queue.backlog.scan_disk(self.place.index, self.place.file, self.place.position)
+        in_ring = <int64_t> (self.glance_count - self.deferred_count)
+        self.has_rest = self.ring_number + in_ring < self.ring_end or (self.scan is None and on_disk > 0)
         return 0
 
     cdef void collect_ring(self, Ring ring, int64_t *skip, Where where) noexcept:
@@ -214,6 +230,7 @@ cdef class Snapshot:
                 self.found[self.found_count] = i
                 self.found_count += 1
                 quest.wanted -= 1
+            self.examined_count = i + 1
         if self.scan is not None and self.ended == AT_LIMIT:
             quest.until_ns = now_monotonic() + PEEK_READ_NS_MAX
             self.scan.run(quest)
@@ -225,14 +242,37 @@ cdef class Snapshot:
     @property
     def is_complete(self):
         """Whether nothing of that state is behind what was examined."""
-        return self.ended == AT_END or (self.ended == AT_LIMIT and self.offset + self.scanned >= self.total)
+        if self.ended != AT_LIMIT or not self.has_place:
+            return self.ended == AT_END or (self.ended == AT_LIMIT and self.offset + self.scanned >= self.total)
+        return not self.has_rest and self.examined_count == self.glance_count and (
+            self.scan is None or self.scan.has_all())
 
     @property
     def next_offset(self):
         """Where to continue, or None: everything was examined, or nothing further can be."""
         cdef int64_t next_offset = self.offset + self.scanned
         can_go_on = self.ended in (AT_LIMIT, TOO_MANY_BYTES, TOO_LATE, TOO_LARGE) and self.scanned > 0
-        return next_offset if can_go_on and not self.is_complete and next_offset <= PEEK_OFFSET_MAX else None
+        is_over = self.has_place or self.is_complete or next_offset > PEEK_OFFSET_MAX
+        return next_offset if can_go_on and not is_over else None
+
+    @property
+    def next_place(self):
+        """Where ready messages go on, however many came before, or None: as next_offset."""
+        cdef DiskScan scan = self.scan
+        cdef QueuePlace place = self.place
+        cdef Record *last
+        if not self.is_ready or self.is_complete or self.examined_count < self.deferred_count:
+            return None
+        if self.ended not in (AT_LIMIT, TOO_MANY_BYTES, TOO_MANY_RECORDS, TOO_LATE, TOO_LARGE):
+            return None
+        place.number = self.ring_number + self.examined_count - self.deferred_count
+        if scan is not None and self.examined_count == self.glance_count and self.cut_count != 0:
+            place.index, place.file, place.position = scan.first + <uint64_t> scan.number, scan.file, scan.position
+            place.shift = scan.shift
+            if self.cut_count > 0:
+                last = &scan.found[self.cut_count - 1]
+                place.index, place.file, place.position = last.index + 1, last.file, last.end
+        return tuple_of(&place)
 
     @property
     def remark(self):
@@ -257,10 +297,11 @@ cdef class Snapshot:
     def keep_first(self, size_t count):
         """Show only so many rows, at least one; the others are left to the next snapshot."""
         assert 0 < count < <size_t> len(self)
-        if count <= self.found_count:
-            self.scanned = self.found[count - 1] + 1
+        self.cut_count = max(<int64_t> count - <int64_t> self.found_count, 0)
+        if self.cut_count == 0:
+            self.scanned = self.examined_count = self.found[count - 1] + 1
         else:
-            self.scanned = self.scan_max - self.scan.found[count - 1 - self.found_count].scans_left
+            self.scanned = self.scan_max - self.scan.found[self.cut_count - 1].scans_left
         self.ended = TOO_LARGE
 
     cdef dict row_of_glance(self, Glance *glance):
@@ -289,6 +330,23 @@ cdef class Snapshot:
             "consumer": None,
             "piece": record.piece[:record.piece_size],
         }
+
+
+cdef QueuePlace place_of(tuple numbers) except *:
+    number, index, file, position, shift = numbers[:5]
+    return QueuePlace(number, index, file, position, shift)
+
+
+cdef tuple tuple_of(const QueuePlace *place):
+    return place.number, place.index, place.file, place.position, place.shift
+
+
+cdef int correct_place(QueuePlace *place, Backlog backlog) except -1:
+    """Where records were counted anew, or are gone, begin with the first that is still to be read."""
+    if backlog.disk is None or place.shift != backlog.disk.reader.shift:
+        place.index = place.file = place.position = 0
+        place.shift = 0 if backlog.disk is None else backlog.disk.reader.shift
+    return 0
 
 
 cdef str hex_of(uint64_t id):

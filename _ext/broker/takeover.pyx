@@ -50,7 +50,7 @@ cdef class Takeover:
                     return PART_OVER
                 if self.take_batch(&budget, is_owed) == 0:
                     self.drop()
-                    return PASSED_ALL
+                    return PART_OVER if self.backlog.disk_depth() else PASSED_ALL
             while self.place < len(self.channels):
                 channel = self.channels[self.place]
                 units = self.pass_to(channel, now_ns)

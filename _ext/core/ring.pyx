@@ -48,12 +48,35 @@ cdef class Ring:
         cdef Ring taken = Ring()
         taken.slots, taken.head, taken.size, taken.capacity = self.slots, self.head, self.size, self.capacity
         self.slots = NULL
+        self.head += self.size
         self.size = self.capacity = 0
         return taken
 
     cdef void *ahead(self, size_t count) noexcept:
         """Return what `pop` would return after `count` others, or NULL."""
         return self.slots[(self.head + count) & (self.capacity - 1)] if count < self.size else NULL
+
+    cdef int64_t number(self) noexcept:
+        """The number of the oldest; each item that is pushed has the next one, and keeps it until older ones leave from
+        between."""
+        return <int64_t> (self.base + self.head)
+
+    cdef void take_out(self, size_t count) noexcept:
+        """Leave a gap where `ahead` finds an item; close_gaps has to follow before anything else."""
+        self.slots[(self.head + count) & (self.capacity - 1)] = NULL
+
+    cdef void close_gaps(self, size_t begin, size_t end) noexcept:
+        """All gaps are in [begin, end): what is older moves up, so that what comes later keeps its number."""
+        cdef size_t mask = self.capacity - 1, source = end, place = end
+        while source > begin or (source and source != place):
+            source -= 1
+            if self.slots[(self.head + source) & mask] is not NULL:
+                place -= 1
+                self.slots[(self.head + place) & mask] = self.slots[(self.head + source) & mask]
+        self.head += place - source
+        self.size -= place - source
+        if self.size == 0 and self.capacity > CAPACITY_MIN:
+            self.drop_slots()
 
     cdef int grow(self) except -1:
         """Double the slots. realloc extends a large block without copying it, so at most half of the slots are."""
@@ -66,12 +89,14 @@ cdef class Ring:
         charge(&account, <int64_t> ((capacity - before) * sizeof(void *)))
         self.slots = slots
         self.capacity = capacity
+        self.base += self.head
         if newer <= older:
             memcpy(slots + before, slots, newer * sizeof(void *))
             self.head = newer
         else:
             memcpy(slots + capacity - older, slots + newer, older * sizeof(void *))
             self.head = capacity - older
+        self.base -= self.head
         return 0
 
     cdef void drop_slots(self) noexcept:

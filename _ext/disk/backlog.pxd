@@ -68,7 +68,7 @@ cdef class Backlog:
     cdef bint has_disk(self) noexcept
     cdef bint is_new_on_disk(self) noexcept
     cdef int64_t unwritten_count(self) noexcept
-    cdef DiskScan scan_disk(self)
+    cdef DiskScan scan_disk(self, uint64_t index, int64_t file, int64_t position)
     cdef uint64_t request_sync(self) except? 0
     cdef bint put(self, Message *message, bint is_wanted) except -1
     cdef Delivery *defer(self, Message *message) except NULL

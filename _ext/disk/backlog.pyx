@@ -154,8 +154,7 @@ cdef class Backlog:
         cdef Settings settings = storage.settings
         self.memory = Ring()
         self.memory_max = settings.mem_queue_size
-        self.storage = storage
-        self.disk = None
+        self.storage, self.disk = storage, None
         if not is_ephemeral:
             self.disk = DiskQueue(settings.data_path, name, storage.syncer, settings.max_bytes_per_file,
                                   settings.sync_every)
@@ -184,9 +183,10 @@ cdef class Backlog:
         """Messages whose write is postponed."""
         return 0 if self.disk is None else <int64_t> self.disk.writer.later_count
 
-    cdef DiskScan scan_disk(self):
-        """Return a scan of the messages on disk; None = there are none."""
-        return None if self.disk is None or self.disk.reader.depth == 0 else DiskScan(self.disk.reader)
+    cdef DiskScan scan_disk(self, uint64_t index, int64_t file, int64_t position):
+        """Return a scan of the messages on disk, from that record on; None = there are none."""
+        cdef DiskQueue disk = self.disk
+        return None if disk is None or disk.reader.depth == 0 else DiskScan(disk.reader, index, file, position)
 
     cdef uint64_t request_sync(self) except? 0:
         """Return the ticket that covers everything written so far; only if there is a disk."""

@@ -3,7 +3,7 @@
 A queue owns a reader and a writer, which share a position; this module opens, empties and closes them.
 """
 
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport INT64_MAX, int64_t, uint64_t
 
 import logging
 import os
@@ -51,7 +51,7 @@ cdef class DiskQueue(FileOwner):
         if self.position.cursor == self.position.written:
             self.reader.advance()
         elif self.reader.depth == 0:
-            self.reader.skip_finished()
+            self.reader.skip_finished(INT64_MAX)
         if self.position.acks is not None:
             self.position.try_meta()
         forget_listed(self.position.prefix)

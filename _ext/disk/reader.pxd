@@ -6,6 +6,11 @@ from nsqfast._ext.core.message cimport Message
 from nsqfast._ext.disk.file_reader cimport FileReader
 
 
+cdef enum:
+    # Finished records that are skipped at a time, or KiB of them: less than a millisecond.
+    SKIPPED_MAX = 4096
+
+
 ctypedef struct Spot:
     int64_t file
     int64_t position
@@ -46,7 +51,7 @@ cdef class DiskReader(FileReader):
     cdef int leave_read_files(self) except -1
     cdef int rewind(self) except -1
     cdef int skip_taken(self) except -1
-    cdef int skip_finished(self) except -1
+    cdef int skip_finished(self, int64_t most) except -1
     cdef int step(self, int64_t end) except -1
     cdef int take(self, uint64_t index, int64_t file, int64_t position, int64_t end) except -1
     cdef uint64_t take_found(self, uint64_t index, int64_t file, int64_t position, int64_t end) except 0
@@ -56,6 +61,8 @@ cdef class DiskReader(FileReader):
 
     # Finish
     cdef int ack(self, uint64_t ordinal) except -1
+    cdef bint is_waiting(self, uint64_t index) noexcept
+    cdef int finish_waiting(self, uint64_t index) except -1
     cdef int ack_record(self, uint64_t index) except -1
     cdef uint64_t index_before(self, uint64_t ordinal) except? 0
     cdef int advance(self) except -1

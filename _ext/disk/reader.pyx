@@ -8,7 +8,7 @@ Files before the cursor are removed (see position). A reader at the end of a fil
 is one, so a drained queue that begins a new file leaves no `.bad` file behind.
 """
 
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport INT64_MAX, int64_t, uint64_t
 from libc.stdlib cimport free, malloc
 
 import logging
@@ -24,6 +24,11 @@ from nsqfast._ext.disk.segment cimport RECORD_HEADER_SIZE, RECORD_SIZE_MIN, Segm
 from nsqfast._ext.disk.segment import segment_path, segments_between
 
 log = logging.getLogger("nsqd")
+
+
+cdef inline int64_t skip_units(size_t size) noexcept:
+    """How much of SKIPPED_MAX it takes to skip a record of that size, which is read to do so."""
+    return 1 + <int64_t> (size >> 10)
 
 
 cdef class DiskReader(FileReader):
@@ -42,15 +47,17 @@ cdef class DiskReader(FileReader):
     # Reading
 
     cdef Message *pop(self, uint64_t *ordinal) except? NULL:
-        """Return the next unread record, or NULL. With an open batch it may be NULL although depth > 0."""
+        """Return the next unread record, or NULL, which does not mean the last: thousands before it may be finished."""
         cdef DiskPosition position = self.position
         cdef const char *payload = NULL
         cdef size_t size = 0
         cdef Message *message
         cdef uint64_t index
-        while not position.closed and self.depth > 0 and self.peek(&payload, &size):
+        cdef int64_t left = SKIPPED_MAX
+        while left > 0 and not position.closed and self.depth > 0 and self.peek(&payload, &size):
             index = self.next_read
             if position.acks.test(index):
+                left -= skip_units(size)
                 self.step(self.read_position + RECORD_HEADER_SIZE + size)
                 if index == position.cursor:
                     self.advance()
@@ -68,7 +75,7 @@ cdef class DiskReader(FileReader):
             ordinal[0] = index + self.shift
             self.skip_taken()
             if self.depth == 0 and self.next_read < position.written:
-                self.skip_finished()
+                self.skip_finished(INT64_MAX)
             return message
         return NULL
 
@@ -164,13 +171,15 @@ cdef class DiskReader(FileReader):
             self.taken_head += 1
         return 0
 
-    cdef int skip_finished(self) except -1:
-        """Nothing unread is left: skip what was finished before a restart, so that its files can be removed."""
+    cdef int skip_finished(self, int64_t most) except -1:
+        """Skip what was finished before it was read, at most so many, so that its files can be removed."""
         cdef DiskPosition position = self.position
         cdef const char *payload = NULL
         cdef size_t size = 0
-        while (self.depth == 0 and not position.in_batch and self.peek(&payload, &size)
+        while (most and not position.in_batch and self.next_read < position.written
+                and position.acks.test(self.next_read) and self.peek(&payload, &size)
                 and position.acks.test(self.next_read)):
+            most -= skip_units(size)
             self.step(self.read_position + RECORD_HEADER_SIZE + size)
             self.skip_taken()
         if position.cursor < self.next_read and position.acks.test(position.cursor):
@@ -307,6 +316,17 @@ cdef class DiskReader(FileReader):
             position.postponed_acks.append(ordinal)
             return 0
         return self.ack_record(ordinal - self.shift if ordinal >= self.shift_from else self.index_before(ordinal))
+
+    cdef bint is_waiting(self, uint64_t index) noexcept:
+        """Whether that record is still to be read. One that was taken is not asked about."""
+        return not self.position.closed and self.next_read <= index < self.position.written and (
+            not self.position.acks.test(index))
+
+    cdef int finish_waiting(self, uint64_t index) except -1:
+        """Finish a record that is still to be read."""
+        self.ack_record(index)
+        self.depth -= 1
+        return 0
 
     cdef int ack_record(self, uint64_t index) except -1:
         """The same by the current index of the record."""

@@ -27,7 +27,10 @@ ctypedef struct Quest:
     # What to search, and how far; the numbers count down.
     const char *needle       # must occur in the body; NULL: any body matches
     size_t needle_size
+    const uint64_t *ids      # the message must have one of them
+    size_t id_count          # 0: any will do
     size_t piece_max         # bytes of a body to return
+    int64_t room             # bytes of bodies to return in all; the last of them may take more
     int64_t offset           # messages to skip
     int64_t wanted           # messages to find
     int64_t scans            # messages to examine
@@ -42,7 +45,19 @@ ctypedef struct Record:
     char *piece              # its first bytes
     size_t piece_size
     int64_t scans_left       # of the quest, when it was found
+    uint64_t index
+    int64_t file
+    int64_t end              # where the next one begins
     uint16_t attempts
+
+
+cdef inline bint is_wanted(const Quest *quest, uint64_t id) noexcept nogil:
+    """Whether the message's id is one of those that are looked for."""
+    cdef size_t i
+    for i in range(quest.id_count):
+        if quest.ids[i] == id:
+            return True
+    return quest.id_count == 0
 
 
 cdef class DiskScan:
@@ -56,7 +71,9 @@ cdef class DiskScan:
     cdef const char *prefix_text
     cdef int64_t write_file
     cdef int64_t write_position
-    cdef int64_t record_count        # behind the reader; at most RECORDS_MAX
+    cdef uint64_t first              # index of the record where it starts
+    cdef uint64_t shift              # the reader's: another one means that its indexes are others
+    cdef int64_t record_count        # from the first on; at most RECORDS_MAX
     cdef bint is_cut                 # there are more than that
     cdef uint64_t *passed            # bitmap: finished, or deferred; these do not wait here
 
@@ -65,20 +82,24 @@ cdef class DiskScan:
     cdef int64_t file
     cdef int64_t position
     cdef int64_t end                 # of the valid part of the file
-    cdef int64_t number              # of the record at that position, relative to the reader's
+    cdef int64_t number              # of the record at that position, relative to the first
     cdef char *window
     cdef int64_t window_start
     cdef int64_t window_size
     cdef bint is_sparse              # records are large: only the needed part of each is read
 
-    cdef int start_at_reader(self, DiskReader reader) except -1
+    cdef int start(self, DiskReader reader, uint64_t index, int64_t file, int64_t position) except -1
+    cdef int end_before(self, uint64_t index) except -1
     cdef int note_passed(self, DiskReader reader) except -1
     cdef void run(self, Quest *quest) noexcept nogil
     cdef bint examine(self, Quest *quest, int64_t size) noexcept nogil
     cdef int64_t next_size(self) noexcept nogil
     cdef bint is_record(self, int64_t size) noexcept nogil
+    cdef uint64_t id_here(self) noexcept nogil
+    cdef bint has_all(self) noexcept nogil
     cdef bint contains(self, Quest *quest, int64_t start, int64_t size) noexcept nogil
     cdef bint keep(self, Quest *quest, int64_t size) noexcept nogil
+    cdef bint copy(self, char *out, int64_t start, int64_t size) noexcept nogil
     cdef bint next_file(self) noexcept nogil
     cdef bint open(self) noexcept nogil
     cdef bint fill(self, int64_t position, int64_t size) noexcept nogil

@@ -30,11 +30,11 @@ cdef enum:
 cdef class DiskScan:
     """`found` has copies after run(); they live as long as this object."""
 
-    def __cinit__(self, DiskReader reader not None):
+    def __cinit__(self, DiskReader reader not None, uint64_t index=0, int64_t file=0, int64_t position=0):
         self.fd = -1
         self.ended = AT_END
         if not reader.position.closed and reader.position.acks is not None and reader.depth > 0:
-            self.start_at_reader(reader)
+            self.start(reader, index, file, position)
 
     def __dealloc__(self):
         cdef size_t i
@@ -46,14 +46,17 @@ cdef class DiskScan:
         free(self.passed)
         free(self.window)
 
-    cdef int start_at_reader(self, DiskReader reader) except -1:
-        """Start at what the reader would return next."""
+    cdef int start(self, DiskReader reader, uint64_t index, int64_t file, int64_t position) except -1:
+        """Start at that record, or at what the reader would return next if that comes later."""
         self.prefix = os.fsencode(reader.position.prefix)
         self.prefix_text = self.prefix
         self.write_file, self.write_position = reader.position.write_file, reader.position.write_position
-        self.file, self.position = reader.read_file, reader.read_position
-        self.record_count = min(<int64_t> (reader.position.written - reader.next_read), RECORDS_MAX)
-        self.is_cut = reader.position.written - reader.next_read > RECORDS_MAX
+        self.first, self.file, self.position = reader.next_read, reader.read_file, reader.read_position
+        if reader.next_read < index <= reader.position.written:
+            self.first, self.file, self.position = index, file, position
+        self.shift = reader.shift
+        self.record_count = min(<int64_t> (reader.position.written - self.first), RECORDS_MAX)
+        self.is_cut = reader.position.written - self.first > RECORDS_MAX
         self.window = <char *> malloc(WINDOW_SIZE)
         self.passed = <uint64_t *> calloc((self.record_count + 63) // 64, sizeof(uint64_t))
         if self.window is NULL or self.passed is NULL:
@@ -64,16 +67,26 @@ cdef class DiskScan:
         self.open()
         return 0
 
+    cdef int end_before(self, uint64_t index) except -1:
+        """Leave what was written from that record on."""
+        if index - self.first <= <uint64_t> self.record_count:
+            self.record_count = <int64_t> (index - self.first)
+            self.is_cut = False
+        return 0
+
     cdef int note_passed(self, DiskReader reader) except -1:
-        cdef uint64_t i, number, first = reader.next_read, count = <uint64_t> self.record_count
+        cdef uint64_t i, number, first = self.first, count = <uint64_t> self.record_count
         cdef uint64_t finished = reader.position.acks.count(first, first + count)
         for number in range(count if finished else 0):
             if reader.position.acks.test(first + number):
                 self.passed[number >> 6] |= <uint64_t> 1 << (number & 63)
         for i in range(reader.taken_head, reader.taken_tail):
-            number = reader.taken[i & reader.taken_mask].index - first
-            if number >= count:
+            number = reader.taken[i & reader.taken_mask].index
+            if number >= first + count:
                 break
+            if number < first:
+                continue
+            number -= first
             self.passed[number >> 6] |= <uint64_t> 1 << (number & 63)
         return 0
 
@@ -109,6 +122,9 @@ cdef class DiskScan:
             if not self.contains(quest, self.position + RECORD_SIZE_MIN, body_size):
                 quest.scans -= 1
                 return self.ended == AT_LIMIT
+        if quest.id_count and not is_wanted(quest, self.id_here()):
+            quest.scans -= 1
+            return True
         if not self.keep(quest, body_size):
             return False
         quest.scans -= 1
@@ -150,6 +166,16 @@ cdef class DiskScan:
         return (next_size >= RECORD_SIZE_MIN - RECORD_HEADER_SIZE
                 and end + RECORD_HEADER_SIZE + next_size <= self.end and id_from_hex(data + 14, &id))
 
+    cdef uint64_t id_here(self) noexcept nogil:
+        """Of the record at our position; 0 if it cannot be read."""
+        if not self.fill(self.position, RECORD_SIZE_MIN):
+            return 0
+        return id_of_record(self.window + (self.position - self.window_start) + RECORD_HEADER_SIZE)
+
+    cdef bint has_all(self) noexcept nogil:
+        """Whether it examined all that there was."""
+        return self.ended == AT_END or (self.number == self.record_count and not self.is_cut)
+
     cdef bint contains(self, Quest *quest, int64_t start, int64_t size) noexcept nogil:
         """Search a body of any size through the window."""
         cdef int64_t part, needle_size = <int64_t> quest.needle_size
@@ -166,13 +192,16 @@ cdef class DiskScan:
         return False
 
     cdef bint keep(self, Quest *quest, int64_t size) noexcept nogil:
-        """Keep a copy of the part to show."""
+        """Keep a copy of the part to return."""
         cdef int64_t piece_size = min(size, <int64_t> quest.piece_max)
         cdef const char *data
         cdef Record *record
+        if quest.room <= 0:
+            self.ended = TOO_LARGE
+            return False
         if self.found is NULL:
             self.found = <Record *> malloc(quest.wanted * sizeof(Record))
-        if not self.fill(self.position, RECORD_SIZE_MIN + piece_size):
+        if not self.fill(self.position, RECORD_SIZE_MIN):
             self.ended = DAMAGED if self.ended == AT_LIMIT else self.ended
             return False
         if self.found is not NULL:
@@ -181,14 +210,32 @@ cdef class DiskScan:
         if self.found is NULL or record.piece is NULL:
             self.ended = NO_MEMORY
             return False
+        self.found_count += 1
         data = self.window + (self.position - self.window_start) + RECORD_HEADER_SIZE
         record.id = id_of_record(data)
         record.timestamp_ns = <int64_t> get_be64(data)
         record.attempts = get_be16(data + 8)
         record.size = size
         record.piece_size = piece_size
-        memcpy(record.piece, data + RECORD_SIZE_MIN - RECORD_HEADER_SIZE, piece_size)
-        self.found_count += 1
+        record.index, record.file = self.first + <uint64_t> self.number, self.file
+        record.end = self.position + RECORD_SIZE_MIN + size
+        if not self.copy(record.piece, self.position + RECORD_SIZE_MIN, piece_size):
+            self.found_count -= 1
+            free(record.piece)
+            self.ended = DAMAGED if self.ended == AT_LIMIT else self.ended
+            return False
+        quest.room -= piece_size
+        return True
+
+    cdef bint copy(self, char *out, int64_t start, int64_t size) noexcept nogil:
+        """Copy bytes of the file, through the window."""
+        cdef int64_t part
+        while size:
+            part = min(size, WINDOW_SIZE)
+            if not self.fill(start, part):
+                return False
+            memcpy(out, self.window + (start - self.window_start), part)
+            out, start, size = out + part, start + part, size - part
         return True
 
     cdef bint next_file(self) noexcept nogil:

@@ -18,6 +18,7 @@ from nsqfast.nsqd.broker import Broker
 from nsqfast.nsqd.http_admin import Admin
 from nsqfast.nsqd.http_config import Config
 from nsqfast.nsqd.http_drain import DrainPages
+from nsqfast.nsqd.http_messages import MessageChanges
 from nsqfast.nsqd.http_peek import Peek
 from nsqfast.nsqd.http_publish import Publisher
 from nsqfast.nsqd.options import TLS_REQUIRED
@@ -149,6 +150,8 @@ def _routes(
     admin = Admin(broker)
     config = Config(options, broker.lookup.configure)
     peek = Peek(broker.registry)
+    changes = MessageChanges(peek, publisher)
+    change, change_deferred = changes.handler, changes.deferred_handler
     drain = DrainPages(broker.drain, options.http_drain or bool(options.http_admin_address))
     operators = partial(Route, is_admin=True)
     routes: Routes[Route] = Routes(log)
@@ -181,8 +184,13 @@ def _routes(
         ("POST", "/unclean_start/acknowledge", operators(admin.acknowledge, need="everything")),
         ("POST", "/client/disconnect", operators(admin.disconnect_client, need="everything")),
         ("GET", "/channel/peek", Route(peek.peek_channel, need="channel")),
-        ("POST", "/channel/deferred/run", operators(peek.run_deferred, need="channel")),
-        ("POST", "/channel/deferred/cancel", operators(peek.cancel_deferred, need="channel")),
+        ("POST", "/channel/messages/requeue", operators(change("requeue"), need="channel")),
+        ("POST", "/channel/messages/drop", operators(change("drop"), need="channel")),
+        # They publish to another topic.
+        ("POST", "/channel/messages/copy", operators(change("copy"), need="everything")),
+        ("POST", "/channel/messages/move", operators(change("move"), need="everything")),
+        ("POST", "/channel/deferred/run", operators(change_deferred("requeue"), need="channel")),
+        ("POST", "/channel/deferred/cancel", operators(change_deferred("drop"), need="channel")),
         # A topic's messages go to all of its channels, so no permission for a single channel covers it.
         ("GET", "/topic/peek", Route(peek.peek_topic, need="everything")),
         ("GET", "/config/:opt", operators(config.get, need="everything")),

@@ -1,4 +1,4 @@
-"""Look at the waiting messages of a topic or channel, and queue or drop single deferred messages.
+"""Look at the waiting messages of a topic or channel.
 
 nsqd has none of this. A look changes nothing: no attempt is counted, nothing is taken, moved or finished. It shows one
 moment, and is made in slices, between which the loop serves others (see nsqfast._ext.broker.snapshot).
@@ -6,14 +6,16 @@ moment, and is made in slices, between which the loop serves others (see nsqfast
 
 import asyncio
 import base64
+import hashlib
+import hmac
 import re
+import secrets
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Any
 
 from nsqfast._ext.broker.channel import Channel
-from nsqfast._ext.broker.deferral import Deferral
 from nsqfast._ext.broker.registry import Registry
 from nsqfast._ext.broker.snapshot import (
     LIMIT_MAX,
@@ -30,10 +32,7 @@ from nsqfast.net.http_reply import (
     VERSION_HEADER,
     HttpError,
     encode_json,
-    error_answer,
     parameters,
-    required,
-    text_answer,
     topic_and_channel_name,
     topic_name,
 )
@@ -44,10 +43,6 @@ SLICE_S = 0.002
 ANSWER_SIZE_MAX = 2 << 20
 # Each may hold LIMIT_MAX bodies' pieces, and a thread while it reads the disk.
 PEEKS_MAX = 4
-EMPTY = text_answer("")
-EXITING = error_answer(503, "EXITING")
-INVALID_ID = error_answer(400, "INVALID_ARG_ID")
-MESSAGE_NOT_FOUND = error_answer(404, "MESSAGE_NOT_FOUND")
 
 _NUMBER = re.compile(r"[0-9]{1,9}")
 
@@ -61,49 +56,72 @@ class Look:
     offset: int
     piece_max: int
     needle: bytes
+    place: tuple[int, ...] | None
 
     def take_snapshot(self, queue: Queue) -> Snapshot:
         """As it is now."""
-        return Snapshot(queue, self.state, self.limit, self.offset, self.piece_max, self.needle)
+        return Snapshot(
+            queue, self.state, self.limit, self.offset, self.piece_max, self.needle, self.place
+        )
+
+
+class Places:
+    """Places in queues, as texts that only this process can make: a wrong one would name other messages.
+
+    A place is 5 numbers, or 7 with the end of what is to be examined (Snapshot.next_place, Picker.place_after).
+    """
+
+    def __init__(self) -> None:
+        self._key = secrets.token_bytes(16)
+
+    def write(self, queue: str, place: tuple[int, ...] | None) -> str | None:
+        """The text of a place in that queue."""
+        if place is None:
+            return None
+        text = "-".join(f"{number:x}" for number in place)
+        return f"{text}-{self._sign(queue, text)}"
+
+    def read(self, queue: str, values: dict[str, str], state: str) -> tuple[int, ...] | None:
+        """The place of the parameter `from`, as 7 numbers; None if there is none. 400: of another queue or run."""
+        given = values.get("from")
+        if given is None:
+            return None
+        text, _, signature = given.rpartition("-")
+        if state != "ready" or not hmac.compare_digest(
+            self._sign(queue, text), signature.encode("ascii", "replace").decode()
+        ):
+            raise HttpError(400, "INVALID_ARG_FROM")
+        numbers = tuple(int(part, 16) for part in text.split("-"))
+        return numbers if len(numbers) == 7 else (*numbers, 0, 0)
+
+    def _sign(self, queue: str, text: str) -> str:
+        whole = f"{queue}\n{text}".encode("utf-8", "surrogateescape")
+        return hashlib.blake2b(whole, key=self._key, digest_size=8).hexdigest()
 
 
 class Peek:
-    """Handlers of /channel/peek, /topic/peek and /channel/deferred/..."""
+    """Handlers of /channel/peek and /topic/peek; `turns` are for all that searches queues."""
 
     def __init__(self, registry: Registry) -> None:
-        self._registry = registry
-        self._turns = asyncio.Semaphore(PEEKS_MAX)
+        self.registry = registry
+        self.places = Places()
+        self.turns = asyncio.Semaphore(PEEKS_MAX)
 
     def peek_channel(self, request: Request) -> Awaitable[Response]:
         """JSON of ready, in-flight or deferred messages; see docs/PEEK.md."""
         values = parameters(request)
-        channel = self._channel(values)
+        channel = self.channel(values)
         names = {"topic": channel.topic_name, "channel": channel.name}
-        return self._show(channel, names, _read_look(values, STATES))
+        return self._show(channel, names, values, STATES)
 
     def peek_topic(self, request: Request) -> Awaitable[Response]:
         """The same for the topic's own messages: it has no channel, or is paused."""
         values = parameters(request)
         topic = self._topic(topic_name(values))
-        return self._show(topic, {"topic": topic.name}, _read_look(values, ("ready",)))
+        return self._show(topic, {"topic": topic.name}, values, ("ready",))
 
-    def run_deferred(self, request: Request) -> Awaitable[Response]:
-        """Queue the message now, as if its delay were over."""
-        return self._change_deferred(request, Deferral.run)
-
-    def cancel_deferred(self, request: Request) -> Awaitable[Response]:
-        """Drop the message; it counts as finished and does not come back after a restart."""
-        return self._change_deferred(request, Deferral.cancel)
-
-    def _change_deferred(
-        self, request: Request, change: Callable[[Deferral], bool]
-    ) -> Awaitable[Response]:
-        values = parameters(request)
-        channel = self._channel(values)
-        identity = required(values, "id").encode("utf-8", "surrogateescape")
-        return self._apply(channel, identity, change)
-
-    def _channel(self, values: dict[str, str]) -> Channel:
+    def channel(self, values: dict[str, str]) -> Channel:
+        """The channel of the parameters; HttpError."""
         topic, name = topic_and_channel_name(values)
         channel = self._topic(topic).find_channel(name)
         if channel is None:
@@ -111,29 +129,23 @@ class Peek:
         return channel
 
     def _topic(self, name: str) -> Topic:
-        topic = self._registry.find_topic(name)
+        topic = self.registry.find_topic(name)
         if topic is None:
             raise HttpError(404, "TOPIC_NOT_FOUND")
         return topic
 
-    async def _apply(
-        self, channel: Channel, identity: bytes, change: Callable[[Deferral], bool]
-    ) -> Response:
-        async with self._turns:  # each holds a list of all deferred messages
-            try:
-                deferral = Deferral(channel, identity)
-            except ValueError:
-                return INVALID_ID
-            while not channel.exiting:
-                if change(deferral):
-                    return EMPTY
-                if deferral.is_over:
-                    return MESSAGE_NOT_FOUND
-                await asyncio.sleep(0)
-        return EXITING
+    def _show(
+        self,
+        queue: Queue,
+        names: dict[str, str],
+        values: dict[str, str],
+        states: tuple[str, ...],
+    ) -> Awaitable[Response]:
+        name = queue_name(names)
+        return self._answer(queue, names, _read_look(values, states, name, self.places))
 
-    async def _show(self, queue: Queue, names: dict[str, str], look: Look) -> Response:
-        async with self._turns:
+    async def _answer(self, queue: Queue, names: dict[str, str], look: Look) -> Response:
+        async with self.turns:
             snapshot = look.take_snapshot(queue)
             if snapshot.needs_thread:
                 # A cold disk may take its time; what is searched is copied or kept alive by the snapshot.
@@ -149,6 +161,7 @@ class Peek:
                 "scanned": snapshot.scanned,
                 "is_complete": snapshot.is_complete,
                 "next_offset": snapshot.next_offset,
+                "next": self.places.write(queue_name(names), snapshot.next_place),
                 "note": snapshot.remark,
             }
         )
@@ -211,19 +224,37 @@ def _encode_body(piece: bytes, is_truncated: bool) -> tuple[str, str]:
     return base64.b64encode(piece).decode("ascii"), "base64"
 
 
-def _read_look(values: dict[str, str], states: tuple[str, ...]) -> Look:
+def queue_name(names: dict[str, str]) -> str:
+    """Of a topic, or of a channel: different ones for all queues."""
+    return ":".join(names.values())
+
+
+def read_state(values: dict[str, str], states: tuple[str, ...]) -> str:
+    """The parameter `state`; HttpError."""
     state = values.get("state", "ready")
     if state not in states:
         raise HttpError(400, "INVALID_ARG_STATE")
+    return state
+
+
+def read_needle(values: dict[str, str]) -> bytes:
+    """The parameter `filter`; HttpError."""
     needle = values.get("filter", "").encode("utf-8", "surrogateescape")
     if len(needle) > NEEDLE_SIZE_MAX:
         raise HttpError(400, "INVALID_ARG_FILTER")
+    return needle
+
+
+def _read_look(values: dict[str, str], states: tuple[str, ...], queue: str, places: Places) -> Look:
+    state = read_state(values, states)
+    place = places.read(queue, values, state)
     return Look(
         state,
         _read_number(values, "limit", LIMIT_DEFAULT, 1, LIMIT_MAX),
         _read_number(values, "offset", 0, 0, OFFSET_MAX),
         _read_number(values, "max_body", PIECE_SIZE_MAX, 0, PIECE_SIZE_MAX),
-        needle,
+        read_needle(values),
+        place,
     )
 
 

@@ -56,7 +56,7 @@ class Publisher:
         if request.usage is not None:
             _pay(request.usage, 1)
         values = parameters(request)
-        topic = self._topic(values)
+        topic = self.open_topic(required(values, "topic"))
         defer_ms = self._defer_ms(values["defer"]) if "defer" in values else 0
         try:
             ticket = topic.put(body, defer_ms)
@@ -70,7 +70,7 @@ class Publisher:
         if request.oversize == DECLARED:
             raise HttpError(413, "BODY_TOO_BIG")
         values = parameters(request)
-        topic = self._topic(values)
+        topic = self.open_topic(required(values, "topic"))
         is_binary = _read_binary(request, values)
         if request.oversize == ACTUAL:
             raise HttpError(413, "BODY_TOO_BIG")
@@ -115,8 +115,8 @@ class Publisher:
                 part = Part()
         return self._when_durable(ticket, None, errors)
 
-    def _topic(self, values: dict[str, str]) -> Topic:
-        name = required(values, "topic")
+    def open_topic(self, name: str) -> Topic:
+        """The topic to publish to, created if need be; HttpError while nothing is taken."""
         registry = self._registry
         if registry.is_draining:
             PUBLISH_REFUSED["draining"] += 1

@@ -29,6 +29,7 @@ from nsqfast._ext.core.memory import used_bytes
 from nsqfast._ext.server.http_shortcut import ok_counts
 from nsqfast.net.http_message import ANSWERED, Response
 from nsqfast.nsqd.broker import Broker
+from nsqfast.nsqd.http_messages import CHANGED
 from nsqfast.refusals import PUBLISH_REFUSED
 from nsqfast.stats.connections import connection_metrics, request_metrics
 from nsqfast.stats.process import BUILD_TEXT, process_metrics, python_metrics
@@ -365,6 +366,14 @@ class BrokerCollector(Collector):
         for reason, count in PUBLISH_REFUSED.items():
             refused.add_metric([reason], count)
         yield refused
+        changed = CounterMetricFamily(
+            "nsqd_operator_messages",
+            "Operators requeued, dropped, copied or moved so many messages at /channel/messages.",
+            labels=["action"],
+        )
+        for action, count in CHANGED.items():
+            changed.add_metric([action], count)
+        yield changed
 
     def _disk(self) -> Iterator[Metric]:
         health = self._broker.registry.syncer.health

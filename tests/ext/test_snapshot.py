@@ -7,7 +7,6 @@ import random
 import threading
 
 import pytest
-from nsqfast._ext.broker.deferral import Deferral
 from nsqfast._ext.broker.snapshot import (
     LIMIT_MAX,
     NEEDLE_SIZE_MAX,
@@ -348,6 +347,57 @@ def test_a_filter_searches_so_many_bytes_and_no_more(open_registry, memory):
 
 
 @pytest.mark.parametrize("memory", MEMORY_SIZES)
+def test_pages_that_go_on_at_places(open_registry, memory):
+    """However far: an offset ends at ten thousand."""
+    registry = open_registry(mem_queue_size=memory, max_bytes_per_file=20_000)
+    topic, channel = registry.topic("t"), channel_of(registry)
+    published = [b"%d" % number for number in range(OFFSET_MAX + 2500)]
+    put_all(topic, b"\n".join(published), False)
+    for needle, limit, cut in ((b"", LIMIT_MAX, 0), (b"", LIMIT_MAX, 7), (b"77", LIMIT_MAX, 1)):
+        found, place = [], None
+        while True:
+            snapshot = complete(channel, limit=limit, needle=needle, place=place)
+            if 0 < cut < len(snapshot):
+                snapshot.keep_first(cut)
+            page = bodies(rows(snapshot))
+            found += page[:cut] if cut and len(page) > cut else page
+            place = snapshot.next_place
+            assert snapshot.is_complete == (place is None)
+            if place is None:
+                break
+        assert found == [body for body in published if needle in body]
+
+
+@pytest.mark.parametrize("memory", MEMORY_SIZES)
+def test_places_in_a_queue_that_moves(open_registry, memory):
+    """What comes between two pages is not seen twice, and nothing that stays is missed."""
+    registry = open_registry(mem_queue_size=memory, max_bytes_per_file=1000)
+    topic, channel = registry.topic("t"), channel_of(registry)
+    for number in range(200):
+        topic.put(b"%d" % number)
+    consumer, seen, place, taken = Peer(registry), [], None, 0
+    consumer.subscribe(b"t", b"c", 0)
+    for _ in range(300):
+        snapshot = complete(channel, limit=3, place=place)
+        seen += bodies(rows(snapshot))
+        place = snapshot.next_place
+        if place is None:
+            break
+        taken += 1
+        consumer.send(b"RDY %d\n" % taken)
+        topic.put(b"new")
+    numbers = [int(body) for body in seen if body != b"new"]
+    assert numbers == sorted(set(numbers))
+    assert numbers[-1] == 199
+    assert set(range(200)) - set(numbers) <= set(range(taken))
+    consumer.close()
+    channel.empty()
+    for body in (b"x", b"y"):
+        topic.put(body)
+    assert bodies(rows(complete(channel, place=(0, 0, 0, 0, 0)))) == [b"x", b"y"]
+
+
+@pytest.mark.parametrize("memory", MEMORY_SIZES)
 def test_what_is_cut_off_a_snapshot_is_in_the_next(open_registry, memory):
     registry = open_registry(mem_queue_size=memory)
     channel = channel_of(registry)
@@ -508,65 +558,6 @@ def test_in_flight_with_different_timeouts(open_registry):
     )
     for _, peer in peers:
         peer.close()
-
-
-@pytest.mark.parametrize("memory", [0, 10000])
-def test_run_and_cancel(open_registry, tmp_path, memory):
-    registry = open_registry(mem_queue_size=memory)
-    topic, channel = registry.topic("t"), channel_of(registry)
-    for body in (b"a", b"b", b"c", b"d"):
-        topic.put(body, HOUR_MS)
-    ids = {row["piece"]: identity(row) for row in look_at_all(channel, "deferred")}
-    assert Deferral(channel, ids[b"b"]).run()
-    assert Deferral(channel, ids[b"c"]).cancel()
-    assert bodies(look_at_all(channel)) == [b"b"]
-    assert bodies(look_at_all(channel, "deferred")) == [b"a", b"d"]
-    for gone in (ids[b"b"], ids[b"c"], b"0" * 16):
-        deferral = Deferral(channel, gone)
-        assert not deferral.run()
-        assert deferral.is_over
-        assert not Deferral(channel, gone).cancel()
-    registry.close()
-    again = channel_of(open_registry(mem_queue_size=memory))
-    assert bodies(look_at_all(again)) == [b"b"]
-    assert bodies(look_at_all(again, "deferred")) == [b"a", b"d"]
-
-
-@pytest.mark.parametrize("bad", [b"", b"0" * 15, b"0" * 17, b"0" * 15 + b"g", b"ABCDEF0123456789"])
-def test_what_is_no_id(open_registry, bad):
-    with pytest.raises(ValueError, match="16 lower-case hex digits"):
-        Deferral(channel_of(open_registry()), bad)
-
-
-def test_one_that_is_looked_for_while_the_heap_goes_on(open_registry):
-    """Whatever comes due, is requeued or emptied between two calls: the right one is found, or none."""
-    registry = open_registry(mem_queue_size=10**6)
-    topic, channel = registry.topic("t"), channel_of(registry)
-    dice = random.Random(SEEDS[1])
-    for number in range(50_000):
-        topic.put(b"%d" % number, dice.randrange(60_000, HOUR_MS))
-    ids = {}
-    for offset in range(0, 10_000, LIMIT_MAX):
-        found = rows(complete(channel, "deferred", limit=LIMIT_MAX, offset=offset))
-        ids.update((row["piece"], identity(row)) for row in found)
-    for body in dice.sample(sorted(ids), 200):
-        deferral = Deferral(channel, ids[body])
-        count = channel.deferred_count
-        while not (is_found := deferral.cancel()) and not deferral.is_over:
-            if dice.random() < 0.2:
-                registry.run_timers(let_pass(SECOND_NS // 10))
-                count = channel.deferred_count
-            topic.put(b"new", dice.randrange(60_000, HOUR_MS))
-            count += 1
-        assert channel.deferred_count == count - is_found
-        left = Deferral(channel, ids[body])
-        while not left.is_over:
-            assert not left.cancel()
-    deferral = Deferral(channel, b"f" * 16)
-    assert not deferral.run()
-    channel.empty()
-    while not deferral.is_over:
-        assert not deferral.run()
 
 
 # -- damage, and what else can be wrong with files

@@ -5,10 +5,10 @@ import random
 from collections import deque
 
 import pytest
-from nsqfast._ext.broker.deferral import Deferral
+from nsqfast._ext.broker.picker import Picker
 from nsqfast._ext.core.memory import used_bytes
 from nsqfast._ext.core.ring import Ring
-from nsqfast._ext.dev.probes import let_pass, live_deliveries, pool_slabs
+from nsqfast._ext.dev.probes import fix_parts, let_pass, live_deliveries, pool_slabs
 from nsqfast._ext.dev.structures import NumberedHeap as Heap
 from nsqfast._ext.dev.structures import NumberedMessages as Messages
 from nsqfast._ext.dev.structures import NumberedQueue as Line
@@ -159,14 +159,18 @@ def test_pinned_deliveries_are_freed_in_the_end(tmp_path):
     channel = topic.channel("c")
     for _ in range(50_000):
         topic.put(b"x", 3_600_000)
-    search, other = (Deferral(channel, b"0123456789abcdef") for _ in range(2))
-    assert not search.run()
+    ids = (b"0123456789abcdef",)
+    search, other = (Picker(channel, "deferred", "drop", ids=ids) for _ in range(2))
+    fix_parts(100)
+    search.go_on()
+    assert not search.is_over
     registry.delete_topic("t")
     while live_deliveries() != before[1]:
         registry.run_timers(let_pass(1000))
     del other
     while not search.is_over:
-        assert not search.cancel()
+        search.go_on()
+    assert search.changed == 0
     assert used_bytes() > before[0] + (1 << 20)
     del search
     assert used_bytes() < before[0] + (1 << 20)

@@ -70,6 +70,7 @@ def test_the_program(tmp_path):
 
 def test_a_pipe_that_nobody_reads_is_no_fault(tmp_path):
     command = [sys.executable, "-m", "nsqfast.nsqd.main", "--check", f"--data-path={tmp_path}"]
+    command += ["--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0"]
     reader, writer = os.pipe()
     os.close(reader)
     with open(writer, "wb") as closed:

@@ -8,10 +8,10 @@ import weakref
 from urllib.parse import quote_from_bytes
 
 import pytest
-from nsqfast._ext.broker.deferral import Deferral
+from nsqfast._ext.broker.picker import Picker
 
 from nsqfast.net.http_message import Request
-from nsqfast.nsqd import http_peek
+from nsqfast.nsqd import http_messages, http_peek
 from support.authd import AuthServer, Reply, grant, permit
 from support.http import HttpBroker
 from support.server import start_nsqd
@@ -95,6 +95,11 @@ def test_a_queue_over_memory_and_disk(broker, topic, connect):
     shown = []
     for offset in (0, 100):
         shown += peek(broker, topic, limit=100, offset=offset)["messages"]
+    first = peek(broker, topic, limit=100)
+    rest = peek(broker, topic, limit=100, **{"from": first["next"]})
+    pages = first["messages"] + rest["messages"]
+    assert [message["id"] for message in pages] == [message["id"] for message in shown]
+    assert (rest["is_complete"], rest["next"], rest["next_offset"]) == (True, None, None)
     assert [message["body"] for message in shown] == bodies
     assert counts(broker, topic) == before
     client = connect(broker.tcp)
@@ -273,6 +278,9 @@ def test_a_topic_without_a_channel(broker):
         ("topic=known&channel=c&offset=" + "9" * 5000, 400, "INVALID_ARG_OFFSET"),
         ("topic=known&channel=c&max_body=65537", 400, "INVALID_ARG_MAX_BODY"),
         ("topic=known&channel=c&filter=" + "x" * 1025, 400, "INVALID_ARG_FILTER"),
+        ("topic=known&channel=c&from=", 400, "INVALID_ARG_FROM"),
+        ("topic=known&channel=c&from=1-2-3-4-5-0123456789abcdef", 400, "INVALID_ARG_FROM"),
+        ("topic=known&channel=c&from=%FF", 400, "INVALID_ARG_FROM"),
     ],
 )
 def test_what_is_refused(broker, query, status, code):
@@ -336,13 +344,13 @@ async def test_few_search_at_a_time(tmp_path, monkeypatch):
     """Each keeps a list of all deferred messages."""
     alive, most = weakref.WeakSet(), []
 
-    class Counted(Deferral):
-        def __init__(self, channel, identity):
-            super().__init__(channel, identity)
+    class Counted(Picker):
+        def __init__(self, *arguments):
+            super().__init__(*arguments)
             alive.add(self)
             most.append(len(alive))
 
-    monkeypatch.setattr(http_peek, "Deferral", Counted)
+    monkeypatch.setattr(http_messages, "Picker", Counted)
     broker = HttpBroker(tmp_path / "data", has_shortcut=False)
     topic = broker.registry.topic("t")
     topic.channel("c")

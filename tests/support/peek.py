@@ -1,5 +1,6 @@
-"""Pictures of what waits, whole: page by page, as the HTTP API offers them."""
+"""Pictures of what waits, whole: page by page, as the HTTP API offers them; and what picks messages from it."""
 
+from nsqfast._ext.broker.picker import Picker
 from nsqfast._ext.broker.snapshot import LIMIT_MAX, PIECE_SIZE_MAX, Snapshot
 
 
@@ -27,6 +28,16 @@ def look_at_all(queue, state="ready", limit=LIMIT_MAX, piece_max=PIECE_SIZE_MAX)
         offset = snapshot.next_offset
     assert snapshot.is_complete
     return found
+
+
+def pick(channel, state, action, target=None, **wanted):
+    """A picker, at its end."""
+    picker = Picker(channel, state, action, target, **wanted)
+    while not picker.is_over:
+        if picker.needs_thread:
+            picker.search()
+        picker.go_on()
+    return picker
 
 
 def bodies(found):
