@@ -64,7 +64,7 @@ cdef class Picker:
     cdef int do_part(self) except -1
     cdef int note_in_flight(self) except -1
     cdef int note_deferred(self) except -1
-    cdef bint is_wanted(self, Message *message) noexcept
+    cdef bint is_chosen(self, Message *message) noexcept
     cdef bint is_full(self) noexcept
     cdef int pick_memory(self, Budget *budget) except -1
     cdef int pick_item(self, size_t i, Message *message, Delivery *delivery) except -1

@@ -200,7 +200,7 @@ cdef class Picker:
             self.start_scan()
         return 0
 
-    cdef bint is_wanted(self, Message *message) noexcept:
+    cdef bint is_chosen(self, Message *message) noexcept:
         self.examined += 1
         if self.quest.needle is not NULL and (
                 memmem(message.body, message.size, self.quest.needle, self.quest.needle_size) is NULL):
@@ -237,7 +237,7 @@ cdef class Picker:
     cdef int pick_item(self, size_t i, Message *message, Delivery *delivery) except -1:
         """Examine the item of the ring, and take it out if it is one of those; return the units that took."""
         cdef int units = 1 + <int> (message.size >> 10)
-        if not self.is_wanted(message):
+        if not self.is_chosen(message):
             return units
         if self.target is not None:
             self.add_copy(message.body, message.size)
@@ -268,7 +268,7 @@ cdef class Picker:
             units = 1
             if self.is_held(i - 1):
                 units += <int> (delivery.message.size >> 10)
-                if self.is_wanted(delivery.message):
+                if self.is_chosen(delivery.message):
                     self.take_held(delivery)
             if is_spent(budget, units):
                 break

@@ -24,7 +24,7 @@ pytestmark = [
 BAD = '<img src=x onerror=alert(1)>"><script>alert(2)</script>'
 BINARY = bytes(range(256)) * 3
 LINES = "\n first\r\nsecond \u20ac\n"
-TOPICS = ("bodies", "deferred", "tailed")
+TOPICS = ("bodies", "deferred", "searched", "tailed")
 DOCUMENT = {"id": 12345678901234567890, "name": BAD, "deep": {"er": [{"est": None}]}}
 
 
@@ -48,7 +48,11 @@ def url(cluster):
 
 
 def body_at(page, index):
-    return page.locator("tbody[data-id]").nth(index)
+    """A message, which is opened."""
+    row = page.locator("tbody[data-id]").nth(index)
+    if row.locator("details").first.get_attribute("open") is None:
+        row.locator("summary.preview").click()
+    return row
 
 
 def test_json_is_a_tree_that_keeps_every_digit_and_all_markup_is_text(url, page):
@@ -84,7 +88,21 @@ def test_download_and_copy_give_the_bytes(url, page, watch):
     assert json.loads(plain.evaluate("() => getSelection().toString()")) == DOCUMENT
 
 
-def test_deferred_messages_are_run_and_cancelled(cluster, url, page, watch):
+def test_rows_are_folded_and_opened_with_keys(url, page):
+    page.goto(f"{url}/topics/bodies/c/messages")
+    rows = page.locator("tbody[data-id]")
+    assert rows.nth(1).locator("summary.preview").inner_text() == "first second \u20ac"
+    assert not rows.nth(1).locator("pre").is_visible()
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    expect(rows.nth(1).locator("pre, .tree").first).to_be_visible()
+    page.keyboard.press("x")
+    expect(rows.nth(1).get_by_role("checkbox")).to_be_checked()
+    expect(page.get_by_role("region", name="Picked messages")).to_contain_text("1 selected")
+
+
+def test_deferred_messages_are_requeued_and_dropped(cluster, url, page):
     for number in range(3):
         query = urlencode({"topic": "deferred", "defer": 600_000 + number})
         told(cluster.nsqds[0], f"/pub?{query}", b"later %d" % number)
@@ -98,28 +116,46 @@ def test_deferred_messages_are_run_and_cancelled(cluster, url, page, watch):
     rows = page.locator("tbody[data-id]")
     assert rows.count() == 3
     assert re.search(r"in (9|10) min", rows.first.inner_text())
-    rows.first.get_by_role("button", name="Run now").click()
-    page.get_by_text("is queued now").wait_for()
+    rows.first.get_by_role("checkbox").click()
+    page.get_by_role("button", name="Requeue 1 selected").click()
+    page.locator("#action").get_by_role("button", name="Requeue 1 selected").click()
+    page.get_by_text("1 message requeued").wait_for()
     assert rows.count() == 2
-    wait_until(lambda: counts() == (1, 2), "one is run")
-    opener = rows.first.get_by_role("button", name="Drop message")
-    dialog = page.locator("#cancel-dialog")
+    wait_until(lambda: counts() == (1, 2), "one is ready")
+    page.locator("[data-pick-all]").click()
+    opener = page.get_by_role("button", name="Drop… 2 selected")
     opener.click()
-    expect(dialog).to_contain_text(rows.first.get_attribute("data-id"))
-    expect(dialog.get_by_role("button", name="Keep it")).to_be_focused()
+    dialog = page.locator("#action")
+    expect(dialog.get_by_role("button", name="Cancel")).to_be_focused()
     page.keyboard.press("Enter")
     expect(opener).to_be_focused()
     assert counts() == (1, 2)
-    opener.click()
-    dialog.get_by_role("button", name="Drop this message").click()
-    page.get_by_text("is dropped", exact=False).and_(page.locator(".toast")).wait_for()
-    assert counts() == (1, 1)
     # Somebody else was faster.
     last = rows.first.get_attribute("data-id")
     told(cluster.nsqds[0], f"/channel/deferred/cancel?topic=deferred&channel=c&id={last}")
-    rows.first.get_by_role("button", name="Run now").click()
-    page.get_by_text("it is not deferred any more").wait_for()
-    assert all("502" in fault for fault in watch.take_faults())
+    opener.click()
+    dialog.get_by_role("button", name="Drop 2 selected").click()
+    dialog.get_by_text("1 of them are not there any more").wait_for()
+    assert counts() == (1, 0)
+
+
+def test_all_that_a_search_finds_is_moved(cluster, url, page):
+    for number in range(30):
+        told(cluster.nsqds[0], "/pub?topic=searched", b"bad %d" % number)
+    told(cluster.nsqds[0], "/pub?topic=searched", b"good")
+    page.goto(f"{url}/topics/searched/c/messages?filter=bad")
+    page.locator("tbody[data-id]").first.get_by_role("checkbox").click()
+    page.get_by_role("button", name="Move… all that the search finds").click()
+    dialog = page.locator("#action")
+    go = dialog.get_by_role("button", name="Move all that the search finds")
+    dialog.get_by_label("Topic").fill("searched.failed")
+    expect(go).to_be_disabled()
+    dialog.get_by_label("Type the channel's name").fill("c")
+    go.click()
+    dialog.get_by_text("cannot do this").wait_for()  # Go's
+    dialog.get_by_text("30 messages moved").wait_for()
+    assert topic_stats(cluster.nsqds[0].http, "searched.failed")["depth"] == 30
+    assert topic_stats(cluster.nsqds[0].http, "searched")["channels"]["c"]["depth"] == 1
 
 
 def channels(cluster):

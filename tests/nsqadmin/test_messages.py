@@ -274,55 +274,162 @@ def test_masks_hold_in_every_view_and_for_everybody(cluster, guarded):
     assert "while --mask-json hides" in page_of(guarded, f"/topics/{topic}/c/messages", VIEWER)
 
 
-# -- deferred messages
+# -- changes
 
 
 def change(server, headers=None, **body):
     given = {**JSON_TYPE, **(headers or {})}
-    return request(server.http, "POST", "/ui/deferred", json.dumps(body).encode(), given)
+    return request(server.http, "POST", "/ui/messages/changes", json.dumps(body).encode(), given)
 
 
-def test_deferred_message_is_run_or_cancelled(cluster, admin, audit_path):
+def end(server, headers=None, **body):
+    """Its state when it is over."""
+    answer = change(server, headers, **body)
+    assert answer.status == 202, answer
+    path = f"/ui/messages/changes/{answer.json()['id']}"
+    found = []
+
+    def is_over():
+        found.append(request(server.http, "GET", path, headers=headers or {}).json())
+        return not found[-1]["is_running"]
+
+    wait_until(is_over, "the change is over")
+    return found[-1]
+
+
+def ids_of(server, topic, node, state="ready"):
+    messages = look(server, topic, state=state)[node]["messages"]
+    return {message["body"]["body"]: message["id"] for message in messages}
+
+
+def test_picked_messages_are_requeued_and_dropped(cluster, admin, audit_path):
     topic = "deferred"
     node = fill(cluster, admin, topic, [b"one", b"two"], defer=600_000)
     page = page_of(admin, f"/topics/{topic}/c/deferred")
     assert re.search(r">in 9 min<|>in 10 min<", page)
-    messages = look(admin, topic, state="deferred")[node]["messages"]
-    ids = {message["body"]["body"]: message["id"] for message in messages}
-    given = {"topic": topic, "channel": "c", "node": node}
-    answer = change(admin, **given, id=ids["one"], action="run")
-    assert answer.status == 200
-    assert answer.json() == {"results": [{"node": node, "ok": True, "text": ""}]}
-    wait_until(
-        lambda: [m["id"] for m in look(admin, topic)[node]["messages"]] == [ids["one"]],
-        "the message is ready",
-    )
-    assert change(admin, **given, id=ids["two"], action="cancel").status == 200
+    ids = ids_of(admin, topic, node, "deferred")
+    given = {"topic": topic, "channel": "c", "state": "deferred"}
+    done = end(admin, **given, action="requeue", nodes=[{"node": node, "ids": [ids["one"]]}])
+    assert done["results"] == [{"node": node, "ok": True, "text": ""}]
+    assert (done["changed"], done["outcome"]) == (1, "ok")
+    assert ids_of(admin, topic, node) == {"one": ids["one"]}
+    picked = {"node": node, "ids": [ids["two"]]}
+    assert end(admin, **given, action="drop", nodes=[picked])["outcome"] == "ok"
     channel = topic_stats(cluster.nsqds[0].http, topic)["channels"]["c"]
     assert (channel["depth"], channel["deferred_count"]) == (1, 0)
-    again = change(admin, **given, id=ids["two"], action="run")
-    assert again.status == 502
-    assert again.json()["message"] == "it is not deferred any more"
-    noted = wait_for_entries(audit_path, "run_deferred", topic, 2)
+    again = end(admin, **given, action="requeue", nodes=[picked])
+    assert again["outcome"] == "failed"
+    assert again["results"][0]["text"] == "1 of them are not there any more"
+    noted = wait_for_entries(audit_path, "requeue_messages", topic, 2)
     assert [entry["outcome"] for entry in noted] == ["ok", "failed"]
-    noted = wait_for_entries(audit_path, "cancel_deferred", topic)
-    assert noted[0]["effect"] == {"id": ids["two"], "messages_lost": 1}
-    assert noted[0]["target"]["node"] == node
+    noted = wait_for_entries(audit_path, "drop_messages", topic)
+    assert noted[0]["effect"] == {
+        "state": "deferred",
+        "messages": 1,
+        "picked": 1,
+        "messages_lost": 1,
+    }
+    assert noted[0]["target"] == {"topic": topic, "channel": "c", "node": node}
 
 
-def test_deferred_change_that_cannot_be(cluster, admin):
-    topic = "deferred"
-    fill(cluster, admin, topic)
-    given = {"topic": topic, "channel": "c", "node": text_of(cluster.nsqds[2].http), "id": "0" * 16}
-    answer = change(admin, **given, action="run")
-    assert answer.status == 502
-    assert answer.json()["message"].endswith("cannot do this")
-    assert change(admin, **{**given, "node": "127.0.0.1:1"}, action="run").status == 404
-    assert change(admin, **{**given, "id": "../x"}, action="run").status == 400
-    assert change(admin, **given, action="burn").status == 400
-    assert change(admin, action="run").status == 400
-    foreign = change(admin, {"Sec-Fetch-Site": "cross-site"}, **given, action="run")
+def test_all_that_a_search_finds_goes_to_another_topic(cluster, admin, audit_path):
+    topic, to = "sorted", "sorted.failed"
+    fill(cluster, admin, topic, [b"good 1", b"bad 2"])
+    publish(cluster, topic, [b"bad 3", b"good 4"], on=1)
+    nodes = [{"node": text_of(node.http)} for node in cluster.nsqds[:2]]
+    given = {"topic": topic, "channel": "c", "state": "ready", "filter": "bad", "nodes": nodes}
+    copied = end(admin, **given, action="copy", to=to)
+    assert (copied["changed"], copied["examined"], copied["outcome"]) == (2, 4, "ok")
+    moved = end(admin, **given, action="move", to=to)
+    assert (moved["changed"], moved["outcome"]) == (2, "ok")
+    found = look(admin, topic)
+    left = [m["body"]["body"] for node in nodes for m in found[node["node"]]["messages"]]
+    assert left == ["good 1", "good 4"]
+    depths = [topic_stats(node.http, to)["depth"] for node in cluster.nsqds[:2]]
+    assert depths == [2, 2]
+    [noted] = wait_for_entries(audit_path, "move_messages", topic)
+    assert noted["effect"] == {
+        "state": "ready",
+        "messages": 2,
+        "filter": "bad",
+        "examined": 4,
+        "to": to,
+    }
+
+
+def test_a_page_goes_on_at_a_place_and_its_messages_are_found_there(cluster, admin):
+    topic = "far"
+    node = fill(cluster, admin, topic)
+    body = b"\n".join(b"%d" % number for number in range(20_050))
+    assert request(cluster.nsqds[0].http, "POST", f"/mpub?topic={topic}", body).status == 200
+    more = {"limit": 100, "node": node, "filter": "2"}
+    offset, place = 0, ""
+    while offset < 20_000:
+        found = look(admin, topic, **more, **{"offset": offset, "from": place})[node]
+        assert found["sentence"] == ""
+        before, offset, place = place, found["offset"] + found["scanned"], found["next"] or ""
+    last = found["messages"][-1]
+    picked = {"node": node, "ids": [last["id"]], "place": before}
+    given = {"topic": topic, "channel": "c", "state": "ready", "action": "drop"}
+    assert end(admin, **given, nodes=[picked])["changed"] == 1
+    page = page_of(admin, f"/topics/{topic}/c/messages?from={before}&offset=19900&node={node}")
+    assert "19,901 to 19,920 of 20,049" in page
+    worn = look(admin, topic, **{"from": "1-0-0-0-0-0123456789abcdef"})[node]
+    assert (worn["is_failed"], "started anew" in worn["sentence"]) == (True, True)
+
+
+def test_a_change_that_is_stopped(cluster, admin):
+    topic = "stopped"
+    node = fill(cluster, admin, topic, [b"x"])
+    given = {"topic": topic, "channel": "c", "state": "ready", "action": "drop", "filter": "x"}
+    answer = change(admin, **given, nodes=[{"node": node}])
+    path = f"/ui/messages/changes/{answer.json()['id']}"
+    stopped = request(admin.http, "POST", f"{path}/stop", b"{}", JSON_TYPE)
+    assert (stopped.status, stopped.json()["is_stopped"]) == (200, True)
+    wait_until(lambda: not get(admin.http, path).json()["is_running"], "it is over")
+    assert (
+        request(admin.http, "POST", "/ui/messages/changes/x/stop", b"{}", JSON_TYPE).status == 404
+    )
+
+
+def test_changes_that_cannot_be(cluster, admin):
+    topic = "unchanged"
+    node = fill(cluster, admin, topic, [b"one"])
+    go = text_of(cluster.nsqds[2].http)
+    given = {"topic": topic, "channel": "c", "state": "ready", "action": "drop"}
+    picked = {"node": node, "ids": ["0" * 16]}
+    told = end(admin, **given, nodes=[{**picked, "node": go}])
+    assert told["outcome"] == "failed"
+    assert told["results"][0]["text"].endswith("cannot do this")
+    for wrong, status in (
+        ({"nodes": [{**picked, "node": "127.0.0.1:1"}]}, 404),
+        ({"nodes": [picked, picked]}, 404),
+        ({"nodes": []}, 404),
+        ({"nodes": [picked], "channel": "d"}, 404),
+        ({"nodes": [{**picked, "ids": ["../x"]}]}, 400),
+        ({"nodes": [{**picked, "ids": ["0" * 16] * 101}]}, 400),
+        ({"nodes": [{**picked, "place": "1&to=x"}]}, 400),
+        ({"nodes": [{"node": node}]}, 400),
+        ({"nodes": [{"node": node}], "filter": "x" * 1025}, 400),
+        ({"nodes": [picked], "action": "burn"}, 400),
+        ({"nodes": [picked], "action": "copy", "to": "a b"}, 400),
+        ({"nodes": [picked], "to": "u"}, 400),
+        ({}, 400),
+    ):
+        assert change(admin, **{**given, **wrong}).status == status, wrong
+    foreign = change(admin, {"Sec-Fetch-Site": "cross-site"}, **given, nodes=[picked])
     assert foreign.status == 403
+
+
+@pytest.mark.parametrize("guarded", [()], indirect=True)
+def test_only_admins_change_messages(cluster, guarded):
+    topic = "guarded-change"
+    node = fill(cluster, guarded, topic, [b"one"])
+    given = {"topic": topic, "channel": "c", "state": "ready", "action": "drop", "filter": ""}
+    given["nodes"] = [{"node": node}]
+    assert change(guarded, VIEWER, **given).status == 403
+    assert "changes.js" not in page_of(guarded, f"/topics/{topic}/c/messages", VIEWER)
+    assert end(guarded, ADMIN, **given)["changed"] == 1
 
 
 # -- the tail

@@ -30,10 +30,10 @@ MORE = ".actions details:has([data-action=empty]) summary"
 NODE = "[data-table=nodes] tbody tr summary"
 # name: (path, selectors that are clicked one after the other, selector of the dialog)
 DIALOGS = {
-    "cancel-deferred": (
+    "drop-messages": (
         "/topics/orders/billing/deferred",
-        "[data-change=cancel]",
-        "#cancel-dialog",
+        "[data-pick-all] then .bulk .risky",
+        "#action[open]",
     ),
     "keys": ("/topics", "[data-opens=keys-dialog]", "#keys-dialog"),
     "menu": (
@@ -58,7 +58,11 @@ DIALOGS = {
     "silence": ("/nodes/10.0.0.1:4151", "[data-opens=silence-dialog]", "#silence-dialog[open]"),
     "drain": ("/nodes/10.0.0.1:4151", "[data-opens=drain-dialog]", "#drain-dialog[open]"),
     "paused": ("/topics", "#pause", ".live[data-live=paused]"),
-    "toast": ("/topics/orders/billing/deferred", "[data-change=run]", ".toast"),
+    "toast": (
+        "/topics/orders/billing/deferred",
+        "input[name=pick] then .bulk .step then #action [type=submit]",
+        ".toast",
+    ),
     "picked": ("/topics", "[data-pick-all]", ".bulk"),
     "bulk": ("/topics", "[data-pick-all] then .bulk [aria-label^=Delete]", "#action[open]"),
 }

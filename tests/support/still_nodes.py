@@ -42,7 +42,7 @@ class StillNodes:
     async def post(self, address: str, path: str, body: bytes = b"") -> bytes:
         self._check_up(address, path)
         self.told.append((address, path))
-        return b""
+        return b'{"examined": 1, "changed": 1}' if path.startswith("/channel/messages/") else b""
 
     def _check_up(self, address: str, path: str) -> None:
         node = self._poller.cluster.nodes.get(address)

@@ -1,11 +1,5 @@
-"""Commands to one nsqd that has a channel: for one of its deferred messages, or for one of its consumers.
+"""POST /ui/clients/disconnect ends a consumer's connection, so that others get what it holds."""
 
-POST /ui/deferred            deliver a deferred message now, or drop it
-POST /ui/clients/disconnect  end a consumer's connection, so that others get what it holds
-"""
-
-import re
-from typing import Literal
 from urllib.parse import urlencode
 
 import msgspec
@@ -19,9 +13,8 @@ from nsqfast.nsqadmin.results import Result, outcome_of
 from nsqfast.nsqadmin.upstream.client import ADDRESS, ADDRESS_SIZE_MAX
 from nsqfast.nsqadmin.upstream.errors import UpstreamError
 
-ID = re.compile(r"[0-9a-f]{16}")
 REASONS = {
-    "MESSAGE_NOT_FOUND": "it is not deferred any more",
+    "INVALID_ARG_FROM": "it was started anew since then: look again",
     "CLIENT_NOT_FOUND": "it is not connected any more",
     "DRAIN_NOT_ALLOWED": "it allows no drain here; it has to be started with --http-drain",
     "ADMIN_ADDRESS_ONLY": "it takes this at its --http-admin-address only",
@@ -29,24 +22,12 @@ REASONS = {
 }
 
 
-class Holder(msgspec.Struct):
-    """The channel, and the key of the node."""
+class Disconnect(msgspec.Struct):
+    """The body; `node` is its key, `address` the consumer's, as the node shows it."""
 
     topic: str
     channel: str
     node: str
-
-
-class Change(Holder):
-    """The body of /ui/deferred."""
-
-    id: str
-    action: Literal["run", "cancel"]
-
-
-class Disconnect(Holder):
-    """The body of /ui/clients/disconnect; `address` is the consumer's, as the node shows it."""
-
     address: str
 
 
@@ -58,48 +39,27 @@ class NodeCommands:
 
     def add_routes(self, app: web.Application) -> None:
         """See the module."""
-        app.router.add_post("/ui/deferred", admin_only(self.change_deferred))
         app.router.add_post("/ui/clients/disconnect", admin_only(self.disconnect))
-
-    async def change_deferred(self, request: web.Request) -> web.Response:
-        """See the module."""
-        wanted = await read_json(request, Change)
-        if not ID.fullmatch(wanted.id):
-            raise web.HTTPBadRequest(text="id has to be the 16 hexadecimal digits of a message")
-        given = {"topic": wanted.topic, "channel": wanted.channel, "id": wanted.id}
-        path = f"/channel/deferred/{wanted.action}?{urlencode(given)}"
-        effect: dict[str, object] = {"id": wanted.id}
-        return await self._tell(request, wanted, path, f"{wanted.action}_deferred", effect)
 
     async def disconnect(self, request: web.Request) -> web.Response:
         """See the module."""
         wanted = await read_json(request, Disconnect)
         if len(wanted.address) > ADDRESS_SIZE_MAX or not ADDRESS.fullmatch(wanted.address):
             raise web.HTTPBadRequest(text="address has to be HOST:PORT of a consumer")
-        path = f"/client/disconnect?{urlencode({'address': wanted.address})}"
-        effect: dict[str, object] = {"address": wanted.address}
-        return await self._tell(request, wanted, path, "disconnect_client", effect)
-
-    async def _tell(
-        self,
-        request: web.Request,
-        wanted: Holder,
-        path: str,
-        word: str,
-        effect: dict[str, object],
-    ) -> web.Response:
         node = self._node_of(wanted)
+        path = f"/client/disconnect?{urlencode({'address': wanted.address})}"
         try:
             await self._context.upstream.post(node.key, path)
             result = Result(node.key, ok=True)
         except UpstreamError as error:
             result = Result(node.key, ok=False, text=explain(node, error))
-        target = {"topic": wanted.topic, "channel": wanted.channel, "node": wanted.node}
-        if word == "cancel_deferred":
-            effect["messages_lost"] = int(result.ok)
-        outcome = outcome_of([result])
         await self._context.audit.note(
-            request, word, target, effect=effect, results=[result], outcome=outcome
+            request,
+            "disconnect_client",
+            {"topic": wanted.topic, "channel": wanted.channel, "node": wanted.node},
+            effect={"address": wanted.address},
+            results=[result],
+            outcome=outcome_of([result]),
         )
         answer: dict[str, object] = {"results": [msgspec.to_builtins(result)]}
         if result.ok:
@@ -107,7 +67,7 @@ class NodeCommands:
             return web.json_response(answer)
         return web.json_response({"message": result.text, **answer}, status=502)
 
-    def _node_of(self, wanted: Holder) -> Node:
+    def _node_of(self, wanted: Disconnect) -> Node:
         """A node that has the channel: users must not make us send requests to other places."""
         cluster = self._context.poller.cluster
         channel = cluster.channel(wanted.topic, wanted.channel)

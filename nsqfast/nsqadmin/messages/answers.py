@@ -52,5 +52,6 @@ class Peeked(msgspec.Struct):
     scanned: int = 0
     is_complete: bool = True
     next_offset: int | None = None
+    next: str | None = None
     note: str | None = None
     messages: list[PeekedMessage] = []

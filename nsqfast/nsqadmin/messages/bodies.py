@@ -11,6 +11,7 @@ Kind = Literal["text", "binary", "hidden"]
 
 NOT_ALLOWED = "Only admins may see bodies here (--viewer-sees-bodies changes that)."
 HEX_ROW = 16
+PREVIEW_SIZE = 200
 SHOWN = bytes(byte if 32 <= byte < 127 else ord(".") for byte in range(256))
 
 
@@ -27,6 +28,16 @@ class Body(msgspec.Struct, frozen=True):
     def data(self) -> bytes:
         """The bytes that may be shown."""
         return base64.b64decode(self.body) if self.kind == "binary" else self.body.encode()
+
+    @property
+    def preview(self) -> str:
+        """Its beginning, in one line."""
+        if self.kind == "hidden":
+            return "Hidden"
+        text = (
+            self.body if self.kind == "text" else self.data[:PREVIEW_SIZE].translate(SHOWN).decode()
+        )
+        return " ".join(text[:PREVIEW_SIZE].split()) or "(blank)"
 
     @property
     def hex(self) -> str:

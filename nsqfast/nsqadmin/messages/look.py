@@ -37,11 +37,15 @@ HEX_FACTOR = 5
 SEARCHED_SIZE_MAX = 16384  # in the loop, without a thread
 
 _NUMBER = re.compile(r"[0-9]{1,9}")
+PLACE = re.compile(r"[0-9a-f-]{1,200}")
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The parameters. Without a channel it is the topic's own queue; `node` '' means all nodes."""
+    """The parameters. Without a channel it is the topic's own queue; `node` '' means all nodes.
+
+    With a `place`, where nsqd said to go on, `offset` only says how many came before it.
+    """
 
     topic: str
     channel: str
@@ -51,11 +55,13 @@ class Look:
     offset: int = 0
     filter: str = ""
     node: str = ""
+    place: str = ""
 
     def target(self, piece_max: int) -> str:
         """The target of the request to nsqd."""
         given: dict[str, str | int] = {"topic": self.topic, "channel": self.channel}
-        given |= {"state": self.state, "limit": self.limit, "offset": self.offset}
+        given |= {"state": self.state, "limit": self.limit}
+        given |= {"from": self.place} if self.place else {"offset": self.offset}
         given |= {"max_body": piece_max, "filter": self.filter}
         path = "/channel/peek" if self.channel else "/topic/peek"
         return f"{path}?" + urlencode({name: value for name, value in given.items() if value != ""})
@@ -95,6 +101,7 @@ class Picture(msgspec.Struct):
     scanned: int = 0
     is_complete: bool = True
     next_offset: int | None = None
+    next: str | None = None
     note: str = ""
     messages: list[Message] = []
 
@@ -147,8 +154,11 @@ class Looker:
             await slicer.rest()
         picture.messages = messages
         picture.taken_at = found.taken_at / 1e9
-        picture.depth, picture.offset, picture.scanned = found.depth, found.offset, found.scanned
-        picture.is_complete, picture.next_offset = found.is_complete, found.next_offset
+        picture.depth, picture.offset, picture.scanned = found.depth, look.offset, found.scanned
+        picture.is_complete, picture.next = found.is_complete, found.next
+        picture.next_offset = found.next_offset
+        if found.next is not None:
+            picture.next_offset = look.offset + found.scanned
         picture.note = found.note or ""
 
     async def _show(self, piece: bytes, *, is_whole: bool, is_admin: bool) -> Body:
@@ -188,6 +198,8 @@ def late_text(node: Node) -> str:
 
 def explain(node: Node, look: Look, error: UpstreamError) -> tuple[str, bool]:
     """Why there is nothing to see, and whether that is a failure."""
+    if "INVALID_ARG_FROM" in error.message:
+        return f"{node.key} was started anew since then: look from the beginning.", True
     if error.status != 404:
         return f"{node.key} did not answer: {error.message}", True
     if "CHANNEL_NOT_FOUND" in error.message or "TOPIC_NOT_FOUND" in error.message:
@@ -210,15 +222,17 @@ def read_look(query: Query, topic: str, channel: str, state: str = "") -> Look:
     text = query.get("filter")
     while len(text.encode("utf-8", "replace")) > FILTER_SIZE_MAX:
         text = text[:-1]
+    place = query.get("from") if PLACE.fullmatch(query.get("from")) else ""
     return Look(
         topic,
         channel,
         state=state or query.choice("state", states),
         view=query.choice("view", VIEWS),
         limit=_number(query, "limit", LIMIT_DEFAULT, 1, LIMIT_MAX),
-        offset=_number(query, "offset", 0, 0, OFFSET_MAX),
+        offset=_number(query, "offset", 0, 0, 10**9 if place else OFFSET_MAX),
         filter=text,
         node=query.get("node"),
+        place=place,
     )
 
 

@@ -194,6 +194,7 @@ class MessagePages:
                 "channel": look.channel,
                 "state": look.state,
                 "view": look.view,
+                "filter": look.filter,
             },
             facts={
                 "look": look,
@@ -224,7 +225,7 @@ def _links(
     *,
     keeps_place: bool = False,
 ) -> list[Link]:
-    fresh = {} if keeps_place else {"offset": "", "node": ""}
+    fresh = {} if keeps_place else {"offset": "", "from": "", "node": ""}
     return [
         Link(label, query.with_({**fresh, name: value}), value == current)
         for value, label in labels

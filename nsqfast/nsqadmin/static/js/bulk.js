@@ -42,7 +42,7 @@ function draw(section) {
   section.querySelector(".above").after(bar);
 }
 
-document.addEventListener("nsqadmin:picked", (event) => draw(event.target));
+document.addEventListener("nsqadmin:picked", ({ target }) => target.dataset.table && draw(target));
 
 async function open(section, order, known, notice) {
   const effect = known ?? (await ask("/ui/effect", order));

@@ -33,7 +33,7 @@ box.addEventListener("change", () => {
 const isField = (element) => element.matches?.("input:not([type=checkbox]), textarea, select, [contenteditable]");
 
 function moveRow(step) {
-  const links = [...document.querySelectorAll("main tbody th a")].filter((link) => link.checkVisibility());
+  const links = [...document.querySelectorAll("main tbody th a, main tbody summary.preview")].filter((link) => link.checkVisibility());
   if (!links.length) return;
   const row = document.activeElement?.closest("tbody tr");
   const now = row ? links.findIndex((link) => row.contains(link)) : -1;
@@ -47,7 +47,7 @@ const KEYS = {
   g: () => (goUntil = Date.now() + GO_MS),
   j: () => moveRow(1),
   k: () => moveRow(-1),
-  x: () => document.activeElement?.closest("tbody tr")?.querySelector("input[name=pick]")?.click(),
+  x: () => document.activeElement?.closest("tbody[data-id], tbody:not([data-id]) tr")?.querySelector("input[name=pick]")?.click(),
   r: () => setPaused(!isPaused()),
   t: nextTheme,
 };

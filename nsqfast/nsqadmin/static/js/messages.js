@@ -1,7 +1,6 @@
-// Pages of messages: bodies, a search that goes on, deferred messages, the tail.
+// Pages of messages: bodies, a search that goes on, the tail.
 import { plant } from "./bodies.js";
-import { openDialog } from "./dialog.js";
-import { send, to, toast } from "./page.js";
+import { to, toast } from "./page.js";
 import "./tail.js";
 
 const look = JSON.parse(document.getElementById("messages").textContent);
@@ -20,11 +19,13 @@ async function searchOn(button) {
   const query = new URLSearchParams(location.search);
   query.set("node", section.dataset.node);
   query.set("offset", button.dataset.search);
+  query.set("from", button.dataset.place);
   const wanted = new URLSearchParams({ ...look, ...Object.fromEntries(query) });
   const count = (number) => number.toLocaleString("en");
   let problem = "";
   while (searching === mine) {
     wanted.set("offset", query.get("offset"));
+    wanted.set("from", query.get("from"));
     const answer = await fetch(`${to("/ui/messages")}?${wanted}`, { headers: { Accept: "application/json" } });
     const found = answer.ok ? (await answer.json()).nodes[0] : null;
     if (!found || found.sentence) problem = found?.sentence || `The search ended: status ${answer.status}`;
@@ -37,6 +38,7 @@ async function searchOn(button) {
       break;
     }
     query.set("offset", found.next_offset);
+    query.set("from", found.next ?? "");
   }
   if (searching === mine) searching = null;
   button.textContent = words;
@@ -44,33 +46,7 @@ async function searchOn(button) {
   else location.assign(`?${query}`);
 }
 
-async function change(action, body) {
-  const { id } = body.dataset;
-  const node = body.closest("[data-node]").dataset.node;
-  const { topic, channel } = look;
-  const answer = await send("POST", "/ui/deferred", { topic, channel, node, id, action });
-  const told = await answer.json();
-  if (answer.ok) {
-    body.remove();
-    toast(action === "run" ? `Message ${id} is queued now` : `Message ${id} is dropped`);
-  } else toast(`That failed on ${node}: ${told.message}`, "crit");
-}
-
-function ask(body) {
-  const dialog = document.getElementById("cancel-dialog");
-  document.getElementById("cancel-id").textContent = body.dataset.id;
-  document.getElementById("cancel-yes").onclick = () => {
-    dialog.close();
-    change("cancel", body);
-  };
-  openDialog(dialog, dialog.querySelector("[method=dialog] button"));
-}
-
 document.addEventListener("click", (event) => {
-  const button = event.target.closest("[data-change], [data-search]");
-  if (!button) return;
-  const body = button.closest("[data-id]");
-  if (button.dataset.search) searchOn(button);
-  else if (button.dataset.change === "run") change("run", body);
-  else ask(body);
+  const button = event.target.closest("[data-search]");
+  if (button) searchOn(button);
 });

@@ -1,7 +1,7 @@
-// Checkboxes of rows: a range with shift, all of the page. Tells others by the event `nsqadmin:picked` at the table.
+// Checkboxes of rows: a range with shift, all of the page. Tells others by the event `nsqadmin:picked` at the section.
 let last = null;
 
-/** The keys of the rows that are picked in a section [data-table]. */
+/** The keys of the rows that are picked in a section. */
 export const picked = (section) => [...section.querySelectorAll("tbody input[name=pick]:checked")].map((box) => box.value);
 
 function tell(section) {
@@ -16,7 +16,7 @@ function tell(section) {
 document.addEventListener("click", (event) => {
   const box = event.target;
   if (!box.matches?.("input[name=pick], [data-pick-all]")) return;
-  const section = box.closest("[data-table]");
+  const section = box.closest("section");
   const boxes = [...section.querySelectorAll("tbody input[name=pick]")];
   if (box.matches("[data-pick-all]")) for (const each of boxes) each.checked = box.checked;
   else if (event.shiftKey && boxes.includes(last)) {
