@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import signal
+import time
 from collections import deque
 from typing import TYPE_CHECKING, Self
 
@@ -54,9 +55,9 @@ class Broker:
         self.server.stop()
         self.server = self._start()
 
-    def ask(self, path: str, topic: str, channel: str = "") -> None:
+    def ask(self, path: str, topic: str, channel: str = "", more: str = "") -> None:
         """An operator's request: `ask("/topic/pause", "t")`."""
-        target = f"{path}?topic={topic}" + (f"&channel={channel}" if channel else "")
+        target = f"{path}?topic={topic}" + (f"&channel={channel}" if channel else "") + more
         answer = post(self.http, target)
         assert answer.status == 200, answer
 
@@ -76,6 +77,23 @@ class Broker:
         self.ask(path, topic, channels[0] if is_channel else "")
         for target in targets:
             ledger.drop_answered(target)
+
+    def pick(self, ledger: Ledger, action: str, source: str, needle: str, to: str = "") -> None:
+        """All that contains `needle` in the channel, whatever its state; what moves is in the channel `to` then."""
+        topic, channel = source.split(":")
+        waiting = ledger.must_have(time.monotonic_ns()).get(source, set())
+        bodies = [body for body in waiting if needle.encode() in body]
+        takes = action in ("drop", "move")
+        for body in bodies if takes else ():
+            ledger.finish_sent(source, body)
+        more = f"&filter={needle}" + (f"&to={to.split(':', maxsplit=1)[0]}" if to else "")
+        # What is in flight comes last: its consumer gets others then, and none of those is left.
+        for state in ("ready", "deferred", "in_flight"):
+            self.ask(f"/channel/messages/{action}", topic, channel, f"{more}&state={state}")
+        if takes:
+            ledger.finish_confirmed(source, *bodies)
+        if to:
+            ledger.accepted(bodies, [to])
 
 
 class Publisher:

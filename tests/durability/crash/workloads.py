@@ -163,6 +163,26 @@ def takeover(broker: Broker, ledger: Ledger, seed: int) -> None:
             consumer.prove()
 
 
+def pick(broker: Broker, ledger: Ledger, seed: int) -> None:
+    """Operators drop, requeue, copy and move what they find, while it waits, is in flight or deferred."""
+    broker.make(T, C)
+    broker.make("u", "d")
+    with Publisher(broker, ledger, T, seed) as publisher:
+        publisher.to(C)
+        for _ in range(3):
+            publisher.mpub(60, 20)
+            with Consumer(broker, ledger, T, C, 40) as consumer:
+                messages = consumer.take(40)
+                consumer.requeue(messages[::4], 60000)
+                consumer.prove()
+                broker.pick(ledger, "drop", f"{T}:{C}", "7-.")
+                broker.pick(ledger, "requeue", f"{T}:{C}", "2-.")
+                broker.pick(ledger, "move", f"{T}:{C}", "3-.", to="u:d")
+                broker.pick(ledger, "copy", f"{T}:{C}", "4-.", to="u:d")
+                publisher.pub(5)
+                broker.pick(ledger, "drop", f"{T}:{C}", "5-.")
+
+
 def roll(broker: Broker, ledger: Ledger, seed: int) -> None:
     """Files are filled, read to their end and removed; with SMALL_FILES."""
     broker.make(T, C)
@@ -299,6 +319,8 @@ WORKLOADS: dict[str, tuple[Workload, tuple[str, ...]]] = {
     "pause-small-files": (pause, SMALL_FILES),
     "takeover": (takeover, ()),
     "takeover-small-files": (takeover, SMALL_FILES),
+    "pick": (pick, ()),
+    "pick-small-files": (pick, SMALL_FILES),
     "roll": (roll, ()),
     "roll-small-files": (roll, SMALL_FILES),
     "empty": (empty, ()),
