@@ -616,6 +616,22 @@ def test_what_a_node_says_of_itself(changes, rule, severity, text, seconds):
     assert scene.run() == []
 
 
+def test_two_nodes_with_one_address():
+    """Each nsqlookupd knows a node once; a reconnect stands beside the old connection for a while."""
+    scene = Scene()
+    was = scene.nodes[A]
+    remotes = ("l:4161/10.0.0.7:50000", "l:4161/10.0.0.8:50000", "m:4161/10.0.0.7:50001")
+    scene.nodes[A] = replace(was, remote_addresses=remotes[::2])
+    assert scene.run(300) == []
+    scene.nodes[A] = replace(was, remote_addresses=remotes)
+    assert scene.run(100) == []
+    assert scene.run(30) == ["node_twice"]
+    assert (scene.only.node, scene.only.severity) == (A, Severity.WARN)
+    assert scene.only.text == "2 nsqd say that they are here: 10.0.0.7:50000, 10.0.0.8:50000"
+    scene.nodes[A] = was
+    assert scene.run(6) == []
+
+
 @pytest.mark.parametrize(
     ("lost", "severity", "text"),
     [

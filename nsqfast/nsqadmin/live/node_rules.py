@@ -16,12 +16,14 @@ NODE_DOWN = "node_down"
 UNHEALTHY = "node_unhealthy"
 UNCLEAN_START = "unclean_start"
 DRAIN_HELD = "drain_held"
+TWICE = "node_twice"
 OUT_OF_DATE = "version_behind"
 LOOKUPD_DOWN = "lookupd_down"
 DISAGREE = "lookupd_disagree"
 DISK_LOW = "disk_low"
 
 TEXT_LENGTH_MAX = 400
+TWICE_S = 120.0  # the connection of a machine that crashed stands for a minute beside its next one
 UNHEALTHY_CLEAR_S = 60.0  # on a full disk a small write may succeed now and then
 
 
@@ -47,6 +49,13 @@ def node_rules(options: Options) -> list[Rule]:
             DRAIN_HELD,
             "Its log names the queues, and so does curl http://{node}/drain: unpause them, or start consumers. At the "
             "deadline it stops with these messages on its disk.",
+            ticks_min=2,
+        ),
+        Rule(
+            TWICE,
+            "Only one of them is asked, and the other's messages are on no page: give each a --broadcast-address or a "
+            "port of its own.",
+            TWICE_S,
             ticks_min=2,
         ),
         Rule(
@@ -139,6 +148,8 @@ class NodeRules:
         if node.drain is not None and node.drain.held > 0:
             text = partial(_held, node.drain, moment.at)
             self._add(DRAIN_HELD, node.key, Finding(Severity.WARN, text))
+        if len(remotes := _remotes(node.remote_addresses)) > 1:
+            self._add(TWICE, node.key, Finding(Severity.WARN, partial(_twice, remotes)))
         if node.is_out_of_date:
             self._add(
                 OUT_OF_DATE, node.key, Finding(Severity.INFO, partial(_version, node.version))
@@ -190,6 +201,19 @@ def _held(drain: DrainFigures, now: float, _since: float) -> str:
     end = "without a deadline" if drain.deadline is None else f"until {clock(drain.deadline, now)}"
     left = f"{number(drain.held)} of {count(drain.messages, 'message')}"
     return f"it drains {end}, and nobody gets {left}: paused, or without consumers"
+
+
+def _remotes(remote_addresses: tuple[str, ...]) -> list[str]:
+    """Where those are that one nsqlookupd knows under this address; given are `nsqlookupd/remote` of all of them."""
+    by_lookupd: dict[str, list[str]] = {}
+    for text in remote_addresses:
+        lookupd, _, remote = text.rpartition("/")
+        by_lookupd.setdefault(lookupd, []).append(remote)
+    return max(by_lookupd.values(), key=len, default=[])
+
+
+def _twice(remotes: list[str], _since: float) -> str:
+    return f"{len(remotes)} nsqd say that they are here: {_one_line(', '.join(remotes))}"
 
 
 def _version(version: str, _since: float) -> str:

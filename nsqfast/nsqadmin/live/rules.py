@@ -6,6 +6,7 @@ node_unhealthy           crit        nsqd
 unclean_start            warn, crit  nsqd
 drain_held               warn        nsqd
 disk_low                 crit        nsqd
+node_twice               warn        nsqd
 version_behind           info        nsqd
 lookupd_disagree         warn        nsqd
 lookupd_down             warn, crit  nsqlookupd
