@@ -78,6 +78,7 @@ cdef Recovered resume(str name, str prefix, list existing, AckFile acks, str met
     else:
         cursor_place, count, place, sound, torn = scan(name, prefix, existing, cursor.file, cursor.position, sealed)
         first = cursor.index
+        acks.end_move()     # the copy may be lost, and another record get its number
         if not (sound and acks.trusted and written.index <= cursor.index + count):
             acks.clear_all()
         acks.reserve(cursor.index + count)

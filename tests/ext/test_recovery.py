@@ -3,6 +3,7 @@
 import logging
 import os
 import random
+import struct
 from pathlib import Path
 
 import pytest
@@ -447,6 +448,27 @@ def test_reboot_believes_the_cursor_only(tmp_path, queue_at):
     assert boot in data
     path.write_bytes(data.replace(boot, b"0" * 36))
     assert bodies(queue_at()) == [b"1", b"2", b"3", b"4"]
+
+
+MOVING_AT = 272  # moving_from and moving_to, in the header of the ack file
+
+
+def test_a_move_that_a_power_failure_took_is_forgotten(tmp_path, queue_at):
+    """The record has its old place alone; what comes later under the number of the lost copy is another."""
+    queue = queue_at()
+    for body in (b"a", b"b"):
+        queue.put(body)
+    del queue
+    path = tmp_path / "orders.diskqueue.acks.dat"
+    boot = Path("/proc/sys/kernel/random/boot_id").read_bytes()[:36]
+    data = bytearray(path.read_bytes().replace(boot, b"0" * 36))
+    assert struct.unpack_from("<QQ", data, MOVING_AT) == (0, 0)
+    struct.pack_into("<QQ", data, MOVING_AT, 1, 3)
+    path.write_bytes(data)
+    queue = queue_at()
+    queue.put(b"c")
+    del queue
+    assert bodies(queue_at()) == [b"a", b"b", b"c"]
 
 
 @pytest.mark.parametrize(
