@@ -99,9 +99,11 @@ class Machines:
             assert time.monotonic() < deadline_s, found
             time.sleep(0.02)
 
-    def wait_archived(self, name):
-        """Until a file is whole, and so the next message begins another one."""
-        folder = self.folder / "backup" / name
+    def archive(self, name):
+        """Close its file, once there is one; the next message begins another."""
+        work, folder = (self.folder / "backup" / one for one in (f"{name}.work", name))
+        eventually(lambda: work.is_dir() and any(work.iterdir()))
+        self.background(f"--output-dir=/backup/{name}").process.send_signal(signal.SIGHUP)
         eventually(lambda: folder.is_dir() and any(folder.iterdir()))
 
     def close(self):
@@ -149,8 +151,7 @@ def test_both_machines_are_lost_and_every_message_comes_back(machines):
     publish_and_wait(machines, MESSAGES[:half])
     # Two hours are two files, and each begins with the first message after its end.
     for name in ("a", "b"):
-        machines.background(f"--output-dir=/backup/{name}").process.send_signal(signal.SIGHUP)
-        machines.wait_archived(name)
+        machines.archive(name)
     publish_and_wait(machines, MESSAGES[half:])
     for line in commands(4):
         header, _, figures = machines.run(line).splitlines()
