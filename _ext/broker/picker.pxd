@@ -22,7 +22,8 @@ cdef enum Phase:
     ON_DISK = 1          # then those on disk: a scan is to be made
     SEARCHING = 2        # or runs, in another thread
     HELD = 3             # those in flight or deferred
-    OVER = 4
+    FREEING = 4          # what was dropped meanwhile, of all who pinned
+    OVER = 5
 
 
 cdef class Picker:
@@ -51,6 +52,7 @@ cdef class Picker:
     cdef uint64_t *suspect_ids   # of those in flight, which are found by it
     cdef size_t suspect_count
     cdef size_t seen_count
+    cdef bint is_pinning
 
     # What this part has picked
     cdef Delivery **picked       # and taken out of its place

@@ -10,7 +10,7 @@ What moves is published before its old place is given up, so a kill leaves one o
 place counts until the copies are synced (see `position`).
 """
 
-from libc.stdint cimport INT32_MAX, int64_t, uint32_t, uint64_t
+from libc.stdint cimport INT32_MAX, INT64_MAX, int64_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy
 
@@ -31,13 +31,15 @@ from nsqfast._ext.disk.queue cimport DiskQueue
 from nsqfast._ext.disk.reader cimport SKIPPED_MAX, DiskReader
 from nsqfast._ext.disk.scan cimport (AT_END, DAMAGED, GONE, NO_MEMORY, UNREADABLE, is_wanted, memmem)
 
-from nsqfast._ext.core.message import pin_deliveries, unpin_deliveries
+from nsqfast._ext.core.message import free_pinned, pin_deliveries, unpin_deliveries
 from nsqfast.refusals import NotTakenError
 
 cdef enum:
     # Messages that one part may change, and bytes of their bodies that it may copy; the last may take more.
     PICKED_MAX = 1024
     COPIES_SIZE = 1048576
+    # Deliveries that one part frees.
+    FREED_MAX = 8192
     # Messages on disk that one scan examines.
     SCANNED_MAX = 1048576
     # How many messages ahead the processor prefetches; for deliveries, twice as many.
@@ -95,14 +97,16 @@ cdef class Picker:
         if self.suspects is NULL:
             raise MemoryError
         pin_deliveries()
+        self.is_pinning = True
         if state == "deferred":
             self.note_deferred()
         else:
             self.note_in_flight()
 
     def __dealloc__(self):
-        if self.suspects is not NULL:
+        if self.is_pinning:
             unpin_deliveries()
+            free_pinned(INT64_MAX)
         charge(&account, -<int64_t> self.copies_capacity)
         free(self.suspects)
         free(self.suspect_ids)
@@ -120,8 +124,6 @@ cdef class Picker:
             self.number_end = backlog.memory.number() + <int64_t> backlog.memory.size
             self.index_end = 0 if backlog.disk is None else backlog.disk.position.written
         return 0
-
-    # -- those in flight or deferred, when it is created ---------------------------------------------------------------
 
     cdef int note_deferred(self) except -1:
         self.is_deferred = True
@@ -144,8 +146,6 @@ cdef class Picker:
                 self.suspect_count += 1
         return 0
 
-    # -- a part --------------------------------------------------------------------------------------------------------
-
     @property
     def is_over(self):
         return self.phase == OVER
@@ -157,9 +157,7 @@ cdef class Picker:
     @property
     def place_after(self):
         """Where to go on with ready messages that are left; None = nothing is left."""
-        if self.phase == OVER or self.phase == HELD:
-            return None
-        return *tuple_of(&self.place), self.number_end, self.index_end
+        return None if self.phase >= HELD else (*tuple_of(&self.place), self.number_end, self.index_end)
 
     @property
     def remark(self):
@@ -181,9 +179,9 @@ cdef class Picker:
         except BaseException:
             self.put_back()
             raise
-        if self.quest.id_count and self.phase != HELD and self.examined >= PEEK_SCAN_MAX:
-            self.phase = OVER
-        if self.quest.id_count and self.changed >= <int64_t> self.quest.id_count:
+        if self.quest.id_count and self.phase != FREEING and (
+                self.changed >= <int64_t> self.quest.id_count
+                or (self.phase != HELD and self.examined >= PEEK_SCAN_MAX)):
             self.phase = OVER
 
     cdef int do_part(self) except -1:
@@ -194,6 +192,8 @@ cdef class Picker:
             self.pick_memory(&budget)
         elif self.phase == HELD:
             self.pick_held(&budget)
+        elif self.phase == FREEING:
+            self.phase = OVER if free_pinned(FREED_MAX) else FREEING
         elif self.phase == SEARCHING:
             self.end_scan()
         elif self.phase == ON_DISK:
@@ -213,9 +213,8 @@ cdef class Picker:
     cdef int pick_memory(self, Budget *budget) except -1:
         cdef Ring ring = self.channel.backlog.memory
         cdef int64_t first = ring.number()
-        cdef size_t begin = <size_t> max(self.place.number - first, 0), i = begin
+        cdef size_t item, begin = <size_t> max(self.place.number - first, 0), i = begin
         cdef size_t end = <size_t> min(max(self.number_end - first, 0), <int64_t> ring.size)
-        cdef size_t item
         cdef int units = 0
         if self.quest.id_count:
             end = min(end, begin + <size_t> max(PEEK_SCAN_MAX - self.examined, 0))
@@ -274,7 +273,8 @@ cdef class Picker:
                 break
         self.seen_count = i
         if i == self.suspect_count:
-            self.phase = OVER
+            unpin_deliveries()
+            self.is_pinning, self.phase = False, FREEING
         self.end_part()
         return self.channel.pump()
 
@@ -370,9 +370,8 @@ cdef class Picker:
             self.phase = OVER
             return 0
         self.scan.end_before(self.index_end)
-        self.quest.wanted = PICKED_MAX
         self.scan_max = max(PEEK_SCAN_MAX - self.examined, 1) if self.quest.id_count else SCANNED_MAX
-        self.quest.scans = self.scan_max
+        self.quest.wanted, self.quest.scans = PICKED_MAX, self.scan_max
         self.quest.bytes, self.quest.room = PEEK_SEARCH_SIZE_MAX, COPIES_SIZE
         self.quest.piece_max = 0 if self.action == DROP else INT32_MAX
         self.phase = SEARCHING

@@ -106,13 +106,21 @@ def pin_deliveries():
 
 
 def unpin_deliveries():
-    global pin_count, pinned
-    cdef Delivery *delivery
+    """free_pinned has to follow."""
+    global pin_count
     pin_count -= 1
-    while pin_count == 0 and pinned is not NULL:
+
+
+def free_pinned(int64_t most):
+    """Free up to so many of those that were kept; return whether that is all, or left to somebody who still pins."""
+    global pinned
+    cdef Delivery *delivery
+    while most and pin_count == 0 and pinned is not NULL:
+        most -= 1
         delivery = pinned
         pinned = delivery.next
         pool_put(&pool, delivery, sizeof(Delivery))
+    return pin_count > 0 or pinned is NULL
 
 
 def keep_freed_memory():

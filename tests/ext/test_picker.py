@@ -341,6 +341,21 @@ def test_deferred_ones_after_a_restart(open_registry, memory):
     assert bodies(look_at_all(again, "deferred")) == [b"a", b"d"]
 
 
+def test_what_was_dropped_is_freed_a_part_at_a_time(open_registry):
+    registry = open_registry(mem_queue_size=100_000)
+    topic, channel = registry.topic("t"), registry.topic("t").channel("c")
+    topic.put(b"first", HOUR_MS)
+    before = counted_bytes()
+    for _ in range(50_000):
+        topic.put(b"x", HOUR_MS)
+    picker, parts = Picker(channel, "deferred", "drop"), 0
+    while not picker.is_over:
+        parts += picker.changed == 50_001
+        picker.go_on()
+    assert parts > 5
+    assert counted_bytes() < before + (1 << 20)
+
+
 @pytest.mark.parametrize("bad", [b"", b"0" * 15, b"0" * 17, b"0" * 15 + b"g", b"ABCDEF0123456789"])
 def test_what_is_no_id(open_registry, bad):
     with pytest.raises(ValueError, match="16 lower-case hex digits"):
