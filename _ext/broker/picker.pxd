@@ -6,6 +6,7 @@ from nsqfast._ext.broker.channel cimport Channel
 from nsqfast._ext.broker.snapshot cimport QueuePlace
 from nsqfast._ext.broker.topic cimport Topic
 from nsqfast._ext.core.budget cimport Budget
+from nsqfast._ext.core.limits cimport PEEK_COUNT_MAX
 from nsqfast._ext.core.message cimport Delivery, Message
 from nsqfast._ext.disk.scan cimport DiskScan, Quest, Record
 
@@ -36,7 +37,7 @@ cdef class Picker:
     cdef readonly int64_t changed
     cdef readonly uint64_t ticket    # covers the copies, if they are durable; 0 = none
     cdef bytes needle
-    cdef uint64_t[100] ids
+    cdef uint64_t[PEEK_COUNT_MAX] ids
     cdef Quest quest
 
     # Ready messages
@@ -81,5 +82,5 @@ cdef class Picker:
     cdef int start_scan(self) except -1
     cdef int end_scan(self) except -1
     cdef int change_records(self) except -1
-    cdef int requeue_records(self, list numbers) except -1
+    cdef int requeue_records(self, size_t count) except -1
     cdef int move_record(self, Record *record) except -1

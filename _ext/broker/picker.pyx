@@ -176,7 +176,7 @@ cdef class Picker:
         queued again."""
         try:
             self.do_part()
-        except BaseException:
+        except BaseException:   # what was picked is in no queue, whatever went wrong
             self.put_back()
             raise
         if self.quest.id_count and self.phase != FREEING and (
@@ -342,12 +342,12 @@ cdef class Picker:
         self.copy_count = self.copies_size = 0
         ticket = self.target.publish_many(self.copies, count, False)
         self.ticket = max(self.ticket, ticket)
+        if self.action == COPY:
+            return 0
         for backlog in [self.target.backlog] + [channel.backlog for channel in self.target.channel_list]:
             if (<Backlog> backlog).has_disk():
                 ticket = max(ticket, (<Backlog> backlog).request_sync())
-        if ticket and self.action == MOVE:
-            self.channel.backlog.note_copies(ticket)
-        return 0
+        return self.channel.backlog.note_copies(ticket) if ticket else 0
 
     cdef int put_back(self) except -1:
         cdef int i, count
@@ -397,44 +397,41 @@ cdef class Picker:
 
     cdef int change_records(self) except -1:
         cdef DiskReader reader = self.channel.backlog.disk.reader
-        cdef Record *record
-        cdef size_t i
-        cdef list waiting = []
+        cdef Record *found = self.scan.found
+        cdef size_t i, count = 0
         for i in range(self.scan.found_count):
-            record = &self.scan.found[i]
-            if reader.is_waiting(record.index):
-                waiting.append(i)
-                if self.target is not None:
-                    self.add_copy(record.piece, record.piece_size)
+            if reader.is_waiting(found[i].index):
+                found[count], found[i] = found[i], found[count]
+                count += 1
+        for i in range(count if self.target is not None else 0):
+            self.add_copy(found[i].piece, found[i].piece_size)
         if self.action == REQUEUE:
-            self.requeue_records(waiting)
+            self.requeue_records(count)
         self.publish()
-        self.changed += len(waiting)
-        if self.action == DROP or self.action == MOVE:
-            for i in waiting:
-                # Where it was published to the channel's own topic, a consumer may have read it meanwhile.
-                if reader.is_waiting(self.scan.found[i].index):
-                    reader.finish_waiting(self.scan.found[i].index)
+        self.changed += <int64_t> count
+        for i in range(count if self.action == DROP or self.action == MOVE else 0):
+            # Where it was published to the channel's own topic, a consumer may have read it meanwhile.
+            if reader.is_waiting(found[i].index):
+                reader.finish_waiting(found[i].index)
         reader.skip_finished(SKIPPED_MAX)
-        return self.channel.backlog.mark_dirty() if waiting else 0
+        return self.channel.backlog.mark_dirty() if count else 0
 
-    cdef int requeue_records(self, list numbers) except -1:
-        """Write them again behind all others, in one write."""
+    cdef int requeue_records(self, size_t count) except -1:
+        """Write the first of those found again behind all others, in one write."""
         cdef Backlog backlog = self.channel.backlog
-        cdef Py_ssize_t moved = 0
-        cdef size_t i
+        cdef size_t moved = 0
         backlog.storage.write_batch()
         backlog.disk.writer.begin_batch()
         try:
-            for i in numbers:
-                self.move_record(&self.scan.found[i])
+            while moved < count:
+                self.move_record(&self.scan.found[moved])
                 moved += 1
         finally:
             try:
                 backlog.disk.writer.end_batch()
             except OSError as error:
                 raise NotTakenError(error.strerror or str(error)) from None
-            backlog.disk.reader.depth -= moved
+            backlog.disk.reader.depth -= <int64_t> moved
         return 0
 
     cdef int move_record(self, Record *record) except -1:

@@ -41,7 +41,7 @@ _ID = re.compile(r"[0-9a-f]{16}")
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which messages of a channel, and what becomes of them; without a filter those with the ids."""
+    """Which messages of a channel, and what becomes of them: those with one of the ids, if any, and the needle."""
 
     action: str
     channel: Channel
@@ -133,14 +133,18 @@ class MessageChanges:
     async def _run(self, choice: Choice) -> Picker | Response:
         """Examine a part; an answer where it was refused."""
         loop = asyncio.get_running_loop()
+        errors: list[str | None] = []
         async with self._peek.turns:
             picker = choice.begin()
-            due_s = time.perf_counter() + PART_S
+            due_s, ticket = time.perf_counter() + PART_S, 0
             try:
                 while not picker.is_over:
                     if picker.needs_thread:
                         await loop.run_in_executor(None, picker.search)
                     picker.go_on()
+                    if picker.ticket != ticket:  # of these copies, whose error is everyone's
+                        ticket = picker.ticket
+                        self._peek.registry.when_durable(ticket, errors.append, None)
                     if picker.place_after is not None and time.perf_counter() >= due_s:
                         break
                     await asyncio.sleep(0)
@@ -150,10 +154,6 @@ class MessageChanges:
                 CHANGED[choice.action] += picker.changed
         if choice.channel.exiting:
             return EXITING
-        return picker if not picker.ticket else await self._when_durable(picker)
-
-    async def _when_durable(self, picker: Picker) -> Picker | Response:
-        done: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
-        self._peek.registry.when_durable(picker.ticket, done.set_result, None)
-        error = await done
-        return picker if error is None else not_taken(NotTakenError(error))
+        answer = self._publisher.when_durable(ticket, None, errors)
+        answer = answer if isinstance(answer, Response) else await answer
+        return picker if answer.status == 200 else answer

@@ -63,7 +63,7 @@ class Publisher:
         except NotTakenError as error:
             return not_taken(error)
         # A deferred message is already written.
-        return self._when_durable(ticket, None if defer_ms else topic)
+        return self.when_durable(ticket, None if defer_ms else topic)
 
     def mpub(self, request: Request) -> Response | Awaitable[Response]:
         """Publish many messages, as lines or with their sizes in front."""
@@ -83,7 +83,7 @@ class Publisher:
             ticket = bodies.put()
         except (ProtocolError, NotTakenError) as error:
             return _refuse(error)
-        return self._when_durable(ticket, topic)
+        return self.when_durable(ticket, topic)
 
     async def _put_later(self, bodies: Bodies, topic: Topic, size: int) -> Response:
         """Publish one request at a time, a part in each turn; answers after the last message."""
@@ -101,7 +101,7 @@ class Publisher:
         while not bodies.check():
             await _let_others()
         if not bodies.is_large:
-            return self._when_durable(bodies.put(), topic)
+            return self.when_durable(bodies.put(), topic)
         errors: list[str | None] = []
         part = Part()
         while True:
@@ -113,7 +113,7 @@ class Publisher:
             if part.is_spent(SLICE_UNITS):
                 await _let_others()
                 part = Part()
-        return self._when_durable(ticket, None, errors)
+        return self.when_durable(ticket, None, errors)
 
     def open_topic(self, name: str) -> Topic:
         """The topic to publish to, created if need be; HttpError while nothing is taken."""
@@ -142,7 +142,7 @@ class Publisher:
                 return defer_ms
         raise HttpError(400, "INVALID_DEFER")
 
-    def _when_durable(
+    def when_durable(
         self, ticket: int, topic: Topic | None, errors: list[str | None] | None = None
     ) -> Response | Awaitable[Response]:
         """OK at once if there is nothing to wait for, otherwise a future of it; `errors`: those of earlier parts."""

@@ -358,22 +358,24 @@ class BrokerCollector(Collector):
         )
 
     def _refusals(self) -> Iterator[Metric]:
-        refused = CounterMetricFamily(
-            "nsqd_publish_refused",
-            "This counts the errors that answered a publish, by reason.",
-            labels=["reason"],
-        )
-        for reason, count in PUBLISH_REFUSED.items():
-            refused.add_metric([reason], count)
-        yield refused
-        changed = CounterMetricFamily(
-            "nsqd_operator_messages",
-            "Operators requeued, dropped, copied or moved so many messages at /channel/messages.",
-            labels=["action"],
-        )
-        for action, count in CHANGED.items():
-            changed.add_metric([action], count)
-        yield changed
+        for name, text, label, counts in (
+            (
+                "nsqd_publish_refused",
+                "This counts the errors that answered a publish, by reason.",
+                "reason",
+                PUBLISH_REFUSED,
+            ),
+            (
+                "nsqd_operator_messages",
+                "Operators requeued, dropped, copied or moved so many messages at /channel/messages.",
+                "action",
+                CHANGED,
+            ),
+        ):
+            family = CounterMetricFamily(name, text, labels=[label])
+            for value, count in counts.items():
+                family.add_metric([value], count)
+            yield family
 
     def _disk(self) -> Iterator[Metric]:
         health = self._broker.registry.syncer.health

@@ -1,5 +1,6 @@
 """Messages that wait, as nsqadmin shows them: nothing in the cluster changes, nobody sees what they may not see."""
 
+import asyncio
 import base64
 import contextlib
 import html
@@ -7,17 +8,19 @@ import http.client
 import json
 import re
 import time
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 import pytest
 
 from nsqfast.client.sync import Config, Consumer
 from nsqfast.nsqadmin.messages.tail import WANTED
 from support.admin import LiveCluster, start_nsqadmin, text_of, told, wait_for_channel, wait_until
+from support.admin_pages import example_pages
 from support.authd import AuthServer
 from support.certificates import Certificates
 from support.json_lines import wait_for_entries
 from support.server import go_folder, start_nsqd
+from support.still_nodes import StillNodes
 from support.web import get, request, topic_stats
 
 pytestmark = pytest.mark.skipif(go_folder() is None, reason="no NSQ programs written in Go")
@@ -378,18 +381,29 @@ def test_a_page_goes_on_at_a_place_and_its_messages_are_found_there(cluster, adm
     assert (worn["is_failed"], "started anew" in worn["sentence"]) == (True, True)
 
 
-def test_a_change_that_is_stopped(cluster, admin):
-    topic = "stopped"
-    node = fill(cluster, admin, topic, [b"x"])
-    given = {"topic": topic, "channel": "c", "state": "ready", "action": "drop", "filter": "x"}
-    answer = change(admin, **given, nodes=[{"node": node}])
-    path = f"/ui/messages/changes/{answer.json()['id']}"
-    stopped = request(admin.http, "POST", f"{path}/stop", b"{}", JSON_TYPE)
-    assert (stopped.status, stopped.json()["is_stopped"]) == (200, True)
-    wait_until(lambda: not get(admin.http, path).json()["is_running"], "it is over")
-    assert (
-        request(admin.http, "POST", "/ui/messages/changes/x/stop", b"{}", JSON_TYPE).status == 404
-    )
+def test_a_change_that_is_stopped(monkeypatch):
+    """nsqd says again and again that there is more."""
+
+    async def find_more(_nodes, _address, _path, _body=b""):
+        await asyncio.sleep(0)
+        return b'{"examined": 1, "changed": 1, "next": "1-2"}'
+
+    monkeypatch.setattr(StillNodes, "post", find_more)
+    with example_pages() as site:
+        address = urlsplit(site.url).hostname, urlsplit(site.url).port
+        given = {"topic": "orders", "channel": "billing", "state": "ready", "action": "drop"}
+        given |= {"nodes": [{"node": "10.0.0.1:4151"}], "filter": ""}
+        body = json.dumps(given).encode()
+        answer = request(address, "POST", "/ui/messages/changes", body, JSON_TYPE)
+        path = f"/ui/messages/changes/{answer.json()['id']}"
+        wait_until(lambda: get(address, path).json()["changed"] > 3, "some parts are done")
+        assert get(address, path).json()["is_running"]
+        assert request(address, "POST", f"{path}/stop", b"{}", JSON_TYPE).json()["is_stopped"]
+        wait_until(lambda: not get(address, path).json()["is_running"], "it is over")
+        found = get(address, path).json()
+        assert (found["outcome"], found["is_stopped"]) == ("ok", True)
+        unknown = request(address, "POST", "/ui/messages/changes/x/stop", b"{}", JSON_TYPE)
+        assert unknown.status == 404
 
 
 def test_changes_that_cannot_be(cluster, admin):

@@ -1,7 +1,8 @@
-"""Clients that are closed when their test is over, however it ends."""
+"""Clients that are closed when their test is over, however it ends; a topic of its own for a test."""
 
 import pytest
 
+from support.topics import make
 from support.wire import MAGIC, Client
 
 
@@ -17,3 +18,11 @@ def connect():
     yield make
     for client in clients:
         client.close()
+
+
+@pytest.fixture
+def topic(broker, request):
+    """With a channel c, of the module's broker."""
+    name = "".join(char if char.isalnum() else "-" for char in request.node.name)[:60]
+    make(broker, name)
+    return name

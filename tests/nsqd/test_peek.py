@@ -15,6 +15,7 @@ from nsqfast.nsqd import http_messages, http_peek
 from support.authd import AuthServer, Reply, grant, permit
 from support.http import HttpBroker
 from support.server import start_nsqd
+from support.topics import make, publish
 from support.web import Answer, get, post, request, topic_stats
 from support.wire import Client
 
@@ -29,24 +30,6 @@ def broker(tmp_path_factory):
     flags = ["--mem-queue-size=3", "--max-bytes-per-file=1000", "--max-msg-size=2000000"]
     with start_nsqd("nsqfast", tmp_path_factory.mktemp("peek"), *flags) as server:
         yield server
-
-
-@pytest.fixture
-def topic(broker, request):
-    """With a channel c."""
-    name = "".join(char if char.isalnum() else "-" for char in request.node.name)[:60]
-    make(broker, name)
-    return name
-
-
-def make(broker, topic, channel="c"):
-    assert post(broker.http, f"/topic/create?topic={topic}").status == 200
-    assert post(broker.http, f"/channel/create?topic={topic}&channel={channel}").status == 200
-
-
-def publish(broker, topic, *bodies, defer_ms=0):
-    for body in bodies:
-        assert post(broker.http, f"/pub?topic={topic}&defer={defer_ms}", body).status == 200
 
 
 def peek(broker, topic, channel="c", **wanted):

@@ -8,7 +8,7 @@ import asyncio
 import collections
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -209,13 +209,7 @@ class Jobs:
 
     async def close(self) -> None:
         """Finish commands under way, for STOP_S at most."""
-        if not self._running:
-            return
-        _, pending = await asyncio.wait(self._running, timeout=STOP_S)
-        for task in pending:
-            task.cancel()
-        if pending:
-            await asyncio.wait(pending)
+        await end_tasks(self._running)
 
     async def _run(self, request: web.Request, job: Job) -> None:
         teller = Teller(self._context.upstream)
@@ -268,6 +262,17 @@ class Jobs:
         )
         if done.outcome != "failed":
             mark_action(self._context.history, job.action, **named)
+
+
+async def end_tasks(tasks: Collection[asyncio.Task[None]]) -> None:
+    """Wait for them, for STOP_S at most."""
+    if not tasks:
+        return
+    _, pending = await asyncio.wait(tasks, timeout=STOP_S)
+    for task in pending:
+        task.cancel()
+    if pending:
+        await asyncio.wait(pending)
 
 
 def opposite(job: Job) -> Action:

@@ -21,7 +21,7 @@ from aiohttp import web
 
 from nsqfast.nsqadmin.access.permissions import admin_only
 from nsqfast.nsqadmin.access.roles import user_of
-from nsqfast.nsqadmin.actions.jobs import new_id
+from nsqfast.nsqadmin.actions.jobs import end_tasks, new_id
 from nsqfast.nsqadmin.actions.node_commands import explain
 from nsqfast.nsqadmin.actions.order import check_name, read_json
 from nsqfast.nsqadmin.context import Context
@@ -88,7 +88,7 @@ class Change:
     seconds: float = 0.0
     is_running: bool = True
     is_stopped: bool = False
-    results: list[Result] = field(default_factory=list)
+    results: list[Result] = field(default_factory=list)  # of each node, failed until it is done
 
     def to_json(self) -> dict[str, object]:
         """For the page."""
@@ -127,6 +127,7 @@ class Changes:
         if len(self._tasks) >= RUNNING_MAX:
             raise web.HTTPServiceUnavailable(text=f"{RUNNING_MAX} changes are under way: wait.")
         change = Change(new_id(), wanted, time.monotonic())
+        change.results = [Result(node.key, ok=False, text="it did not end") for node in nodes]
         self._known[user_of(request).name, change.id] = change
         while len(self._known) > KEPT_MAX:
             self._known.popitem(False)
@@ -245,5 +246,4 @@ class Changes:
         """nsqadmin stops: finish the parts under way."""
         for change in self._known.values():
             change.is_stopped = True
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        await end_tasks(self._tasks)

@@ -6,6 +6,7 @@ import { picked } from "./select.js";
 
 const look = JSON.parse(document.getElementById("messages").textContent);
 const NAME = "[.a-zA-Z0-9_\\-]+(#ephemeral)?";
+const SAID = "nsqadmin.said";
 const ACTIONS = { requeue: "Requeue", drop: "Drop…", copy: "Copy…", move: "Move…" };
 const DONE = { requeue: "requeued", drop: "dropped", copy: "copied", move: "moved" };
 const HELD = { ready: "They wait behind all others then.", deferred: "They are ready at once, behind all others.", in_flight: "Their consumers lose them: what they finish after this is an error." };
@@ -99,11 +100,30 @@ function follow(change) {
   follows(change);
 }
 
+// Over the next load of the page; without storage nothing is said there.
+function keep(text) {
+  try {
+    sessionStorage.setItem(SAID, text);
+  } catch {
+    // The page shows what came of it.
+  }
+}
+
+function takeKept() {
+  try {
+    const text = sessionStorage.getItem(SAID);
+    sessionStorage.removeItem(SAID);
+    return text;
+  } catch {
+    return null;
+  }
+}
+
 function end(change) {
   const said = `${plural(change.changed, "message")} ${DONE[change.action]}`;
   if (change.outcome === "ok" && !change.is_stopped) {
     dialog.close();
-    sessionStorage.setItem("nsqadmin.said", said);
+    keep(said);
     return location.reload();
   }
   const close = button("close", "Look again", () => location.reload());
@@ -111,6 +131,5 @@ function end(change) {
   show(change.is_stopped ? "Stopped" : "Not done everywhere", [el("p", { role: "status" }, change.is_stopped ? null : stateOf(change.outcome), ` ${said}`), results, el("div.buttons", {}, close)], close);
 }
 
-const said = sessionStorage.getItem("nsqadmin.said");
-sessionStorage.removeItem("nsqadmin.said");
-if (said) toast(said);
+const kept = takeKept();
+if (kept) toast(kept);
