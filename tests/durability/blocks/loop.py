@@ -73,7 +73,12 @@ def shut_down(folder: Path) -> None:
 
 
 def mount_again(folder: Path, name: str) -> None:
-    """As after a reboot."""
+    """As after a reboot.
+
+    What the disk holds is copied: whoever still has a file or a namespace there keeps what was shut down, and a mount of
+    the same disk would be the same, shut down.
+    """
     machine.unmount(folder)
-    options = f"loop,{FILE_SYSTEMS[name].options}"
-    machine.mount(name, str(folder.parent / "image"), folder, options)
+    image = folder.parent / "image again"
+    subprocess.run(["cp", "--sparse=always", str(folder.parent / "image"), str(image)], check=True)
+    machine.mount(name, str(image), folder, f"loop,{FILE_SYSTEMS[name].options}")
