@@ -17,6 +17,7 @@ class Picker:
         ids: tuple[bytes, ...] = (),
         needle: bytes = b"",
         place: tuple[int, ...] | None = None,
+        since_ns: int = 0,
     ) -> None: ...
     @property
     def is_over(self) -> bool: ...

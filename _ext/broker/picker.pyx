@@ -61,7 +61,8 @@ cdef dict REMARKS = {
 
 
 cdef class Picker:
-    """Of the messages in that state, those with one of the ids and with `needle` in the body. ValueError: not an id.
+    """Of the messages in that state, those with one of the ids, with `needle` in the body, and that came at `since_ns`
+    (Unix time; 0 = ever) or later. ValueError: not an id.
 
     Ready messages begin at `place`, the next_place of a snapshot or a picker. With ids the search ends behind
     PEEK_SCAN_MAX messages.
@@ -72,7 +73,7 @@ cdef class Picker:
     """
 
     def __init__(self, Channel channel not None, str state, str action, Topic target=None, tuple ids=(),
-                 bytes needle not None=b"", tuple place=None):
+                 bytes needle not None=b"", tuple place=None, int64_t since_ns=0):
         cdef Py_ssize_t i
         cdef bytes id
         assert self.picked is NULL and len(ids) <= PEEK_COUNT_MAX and len(needle) <= PEEK_NEEDLE_SIZE_MAX
@@ -84,6 +85,7 @@ cdef class Picker:
                 raise ValueError("an id has 16 lower-case hex digits")
         self.needle = needle
         self.quest.ids, self.quest.id_count = self.ids, len(ids)
+        self.quest.since_ns = since_ns
         self.quest.needle, self.quest.needle_size = <const char *> needle if needle else NULL, len(needle)
         self.picked = <Delivery **> malloc(PICKED_MAX * sizeof(Delivery *))
         if self.picked is NULL:
@@ -202,10 +204,8 @@ cdef class Picker:
 
     cdef bint is_chosen(self, Message *message) noexcept:
         self.examined += 1
-        if self.quest.needle is not NULL and (
-                memmem(message.body, message.size, self.quest.needle, self.quest.needle_size) is NULL):
-            return False
-        return is_wanted(&self.quest, message.id)
+        return is_wanted(&self.quest, message.id, message.timestamp_ns) and (self.quest.needle is NULL or (
+            memmem(message.body, message.size, self.quest.needle, self.quest.needle_size) is not NULL))
 
     cdef bint is_full(self) noexcept:
         return self.picked_count == PICKED_MAX or self.copy_count == PICKED_MAX or self.copies_size >= COPIES_SIZE

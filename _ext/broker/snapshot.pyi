@@ -21,6 +21,7 @@ class Snapshot:
         piece_max: int = ...,
         needle: bytes = b"",
         place: tuple[int, ...] | None = None,
+        since_ns: int = 0,
     ) -> None: ...
     @property
     def needs_thread(self) -> bool: ...

@@ -16,7 +16,7 @@ import os
 
 from nsqfast._ext.core.clock cimport monotonic_ns, now_monotonic, wall_ns
 from nsqfast._ext.disk.scan cimport (AT_END, AT_LIMIT, DAMAGED, GONE, NO_MEMORY, TOO_LARGE, TOO_LATE,
-                                    TOO_MANY_BYTES, TOO_MANY_RECORDS, UNREADABLE, Record, memmem)
+                                    TOO_MANY_BYTES, TOO_MANY_RECORDS, UNREADABLE, RECORDS_MAX, Record, is_wanted, memmem)
 from nsqfast._ext.broker.topic cimport Topic
 from nsqfast._ext.core.due_order cimport DueOrder, QueuesOrder
 from nsqfast._ext.core.limits cimport (
@@ -49,14 +49,15 @@ cdef dict REMARKS = {
 
 
 cdef class Snapshot:
-    """`state` is one of STATES, for a topic only "ready"; `needle` must occur in the body, b"" occurs in all.
+    """`state` is one of STATES, for a topic only "ready"; `needle` must occur in the body, b"" occurs in all; messages came at
+    `since_ns` (Unix time; 0 = ever) or later.
 
     At most LIMIT_MAX messages behind at most OFFSET_MAX of that state, PIECE_SIZE_MAX bytes of each body. Instead of an
     offset ready messages can begin at a `place`, the next_place of an earlier snapshot.
     """
 
     def __init__(self, Queue queue not None, str state, int64_t limit=20, int64_t offset=0,
-                 int64_t piece_max=PEEK_PIECE_SIZE_MAX, bytes needle not None=b"", tuple place=None):
+                 int64_t piece_max=PEEK_PIECE_SIZE_MAX, bytes needle not None=b"", tuple place=None, int64_t since_ns=0):
         assert self.glances is NULL and 0 < limit <= PEEK_COUNT_MAX and 0 <= offset <= PEEK_OFFSET_MAX
         assert 0 <= piece_max <= PEEK_PIECE_SIZE_MAX and len(needle) <= PEEK_NEEDLE_SIZE_MAX
         self.taken_ns, self.monotonic_ns = wall_ns(), monotonic_ns()
@@ -69,11 +70,16 @@ cdef class Snapshot:
         if place is not None:
             assert state == "ready"
             self.place, self.has_place = place_of(place), True
+        self.quest.since_ns = since_ns
         if needle:
             self.quest.needle, self.quest.needle_size = needle, len(needle)
+        if needle or since_ns:
             # Skipping one is a step in a ring, but not in what is ordered by time.
             self.quest.scans = PEEK_SCAN_MAX if state == "ready" else max(limit, PEEK_SCAN_MAX - offset)
-        self.glance_max = self.scan_max = self.quest.scans
+        self.glance_max = self.quest.scans
+        if since_ns and not needle and state == "ready":
+            self.quest.scans = RECORDS_MAX    # on disk a body that is too old is not read
+        self.scan_max = self.quest.scans
         self.glances = <Glance *> malloc(self.glance_max * sizeof(Glance))
         self.found = <uint32_t *> malloc(limit * sizeof(uint32_t))
         if self.glances is NULL or self.found is NULL:
@@ -225,7 +231,8 @@ cdef class Snapshot:
                     break
                 quest.bytes -= message.size
             quest.scans -= 1
-            if (quest.needle is NULL
+            if is_wanted(quest, message.id, message.timestamp_ns) and (
+                    quest.needle is NULL
                     or memmem(message.body, message.size, quest.needle, quest.needle_size) is not NULL):
                 self.found[self.found_count] = i
                 self.found_count += 1

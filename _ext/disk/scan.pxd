@@ -9,6 +9,11 @@ cdef extern from "<string.h>" nogil:
     const void *memmem(const void *data, size_t size, const void *needle, size_t needle_size)
 
 
+cdef enum:
+    # Records passed on the way, including finished and deferred ones: a bit each.
+    RECORDS_MAX = 262144
+
+
 cdef enum Ended:
     # Why a search ended.
     AT_LIMIT = 0         # as many were found, or examined, as wanted
@@ -27,6 +32,7 @@ ctypedef struct Quest:
     # What to search, and how far; the numbers count down.
     const char *needle       # must occur in the body; NULL: any body matches
     size_t needle_size
+    int64_t since_ns         # the message must have come then or later, by its timestamp; 0: any will do
     const uint64_t *ids      # the message must have one of them
     size_t id_count          # 0: any will do
     size_t piece_max         # bytes of a body to return
@@ -51,9 +57,11 @@ ctypedef struct Record:
     uint16_t attempts
 
 
-cdef inline bint is_wanted(const Quest *quest, uint64_t id) noexcept nogil:
-    """Whether the message's id is one of those that are looked for."""
+cdef inline bint is_wanted(const Quest *quest, uint64_t id, int64_t timestamp_ns) noexcept nogil:
+    """Whether the message has one of the ids that are looked for, if any, and came late enough."""
     cdef size_t i
+    if quest.since_ns and timestamp_ns < quest.since_ns:
+        return False
     for i in range(quest.id_count):
         if quest.ids[i] == id:
             return True
@@ -95,7 +103,7 @@ cdef class DiskScan:
     cdef bint examine(self, Quest *quest, int64_t size) noexcept nogil
     cdef int64_t next_size(self) noexcept nogil
     cdef bint is_record(self, int64_t size) noexcept nogil
-    cdef uint64_t id_here(self) noexcept nogil
+    cdef const char *data_here(self) noexcept nogil
     cdef bint has_all(self) noexcept nogil
     cdef bint contains(self, Quest *quest, int64_t start, int64_t size) noexcept nogil
     cdef bint keep(self, Quest *quest, int64_t size) noexcept nogil

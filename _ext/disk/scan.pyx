@@ -22,8 +22,6 @@ from nsqfast._ext.disk.segment cimport RECORD_HEADER_SIZE, RECORD_SIZE_MIN
 cdef enum:
     # At least the pieces of two bodies of the largest size.
     WINDOW_SIZE = 131072
-    # Records passed on the way, including finished and deferred ones: a bit each.
-    RECORDS_MAX = 262144
     PATH_SIZE = 4096
 
 
@@ -111,8 +109,15 @@ cdef class DiskScan:
     cdef bint examine(self, Quest *quest, int64_t size) noexcept nogil:
         """Examine a waiting message; False: stop, and do not count it."""
         cdef int64_t body_size = size - (RECORD_SIZE_MIN - RECORD_HEADER_SIZE)
+        cdef const char *data
         if quest.offset:
             quest.offset -= 1
+            return True
+        data = self.data_here()
+        if data is NULL:
+            return False
+        if not is_wanted(quest, id_of_record(data), <int64_t> get_be64(data)):
+            quest.scans -= 1
             return True
         if quest.needle is not NULL:
             if quest.bytes <= 0:
@@ -122,9 +127,6 @@ cdef class DiskScan:
             if not self.contains(quest, self.position + RECORD_SIZE_MIN, body_size):
                 quest.scans -= 1
                 return self.ended == AT_LIMIT
-        if quest.id_count and not is_wanted(quest, self.id_here()):
-            quest.scans -= 1
-            return True
         if not self.keep(quest, body_size):
             return False
         quest.scans -= 1
@@ -166,11 +168,12 @@ cdef class DiskScan:
         return (next_size >= RECORD_SIZE_MIN - RECORD_HEADER_SIZE
                 and end + RECORD_HEADER_SIZE + next_size <= self.end and id_from_hex(data + 14, &id))
 
-    cdef uint64_t id_here(self) noexcept nogil:
-        """Of the record at our position; 0 if it cannot be read."""
+    cdef const char *data_here(self) noexcept nogil:
+        """Of the record at our position, without its body; NULL if it cannot be read."""
         if not self.fill(self.position, RECORD_SIZE_MIN):
-            return 0
-        return id_of_record(self.window + (self.position - self.window_start) + RECORD_HEADER_SIZE)
+            self.ended = DAMAGED if self.ended == AT_LIMIT else self.ended
+            return NULL
+        return self.window + (self.position - self.window_start) + RECORD_HEADER_SIZE
 
     cdef bint has_all(self) noexcept nogil:
         """Whether it examined all that there was."""
@@ -201,8 +204,8 @@ cdef class DiskScan:
             return False
         if self.found is NULL:
             self.found = <Record *> malloc(quest.wanted * sizeof(Record))
-        if not self.fill(self.position, RECORD_SIZE_MIN):
-            self.ended = DAMAGED if self.ended == AT_LIMIT else self.ended
+        data = self.data_here()
+        if data is NULL:
             return False
         if self.found is not NULL:
             record = &self.found[self.found_count]
@@ -211,7 +214,6 @@ cdef class DiskScan:
             self.ended = NO_MEMORY
             return False
         self.found_count += 1
-        data = self.window + (self.position - self.window_start) + RECORD_HEADER_SIZE
         record.id = id_of_record(data)
         record.timestamp_ns = <int64_t> get_be64(data)
         record.attempts = get_be16(data + 8)

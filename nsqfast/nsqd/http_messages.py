@@ -24,7 +24,7 @@ from nsqfast.net.http_reply import (
     required,
     text_answer,
 )
-from nsqfast.nsqd.http_peek import Peek, queue_name, read_needle, read_state
+from nsqfast.nsqd.http_peek import Peek, queue_name, read_needle, read_since, read_state
 from nsqfast.nsqd.http_publish import Publisher, not_taken
 from nsqfast.refusals import NotTakenError
 
@@ -50,6 +50,7 @@ class Choice:
     ids: tuple[bytes, ...]
     needle: bytes
     place: tuple[int, ...] | None
+    since_ns: int
 
     @property
     def names(self) -> dict[str, str]:
@@ -59,7 +60,14 @@ class Choice:
     def begin(self) -> Picker:
         """Examine from now on."""
         return Picker(
-            self.channel, self.state, self.action, self.target, self.ids, self.needle, self.place
+            self.channel,
+            self.state,
+            self.action,
+            self.target,
+            self.ids,
+            self.needle,
+            self.place,
+            self.since_ns,
         )
 
 
@@ -101,12 +109,12 @@ class MessageChanges:
             raise HttpError(400, "INVALID_ARG_ID")
         needle = read_needle(values)
         place = self._peek.places.read(queue_name(names), values, state)
+        since_ns = read_since(values)
         target = None
         if action in {"copy", "move"}:
             target = self._publisher.open_topic(required(values, "to"))
-        return Choice(
-            action, channel, state, target, tuple(one.encode() for one in ids), needle, place
-        )
+        encoded = tuple(one.encode() for one in ids)
+        return Choice(action, channel, state, target, encoded, needle, place, since_ns)
 
     async def _change_one(self, choice: Choice) -> Response:
         picker = await self._run(choice)

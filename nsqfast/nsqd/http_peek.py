@@ -43,8 +43,9 @@ SLICE_S = 0.002
 ANSWER_SIZE_MAX = 2 << 20
 # Each may hold LIMIT_MAX bodies' pieces, and a thread while it reads the disk.
 PEEKS_MAX = 4
+SINCE_MAX = 2**63 - 1
 
-_NUMBER = re.compile(r"[0-9]{1,9}")
+_NUMBER = re.compile(r"[0-9]{1,19}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +58,19 @@ class Look:
     piece_max: int
     needle: bytes
     place: tuple[int, ...] | None
+    since_ns: int
 
     def take_snapshot(self, queue: Queue) -> Snapshot:
         """As it is now."""
         return Snapshot(
-            queue, self.state, self.limit, self.offset, self.piece_max, self.needle, self.place
+            queue,
+            self.state,
+            self.limit,
+            self.offset,
+            self.piece_max,
+            self.needle,
+            self.place,
+            self.since_ns,
         )
 
 
@@ -245,6 +254,11 @@ def read_needle(values: dict[str, str]) -> bytes:
     return needle
 
 
+def read_since(values: dict[str, str]) -> int:
+    """The parameter `since`, Unix time in ns; 0 = ever. HttpError."""
+    return _read_number(values, "since", 0, 0, SINCE_MAX)
+
+
 def _read_look(values: dict[str, str], states: tuple[str, ...], queue: str, places: Places) -> Look:
     state = read_state(values, states)
     place = places.read(queue, values, state)
@@ -255,6 +269,7 @@ def _read_look(values: dict[str, str], states: tuple[str, ...], queue: str, plac
         _read_number(values, "max_body", PIECE_SIZE_MAX, 0, PIECE_SIZE_MAX),
         read_needle(values),
         place,
+        read_since(values),
     )
 
 

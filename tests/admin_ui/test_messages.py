@@ -24,7 +24,7 @@ pytestmark = [
 BAD = '<img src=x onerror=alert(1)>"><script>alert(2)</script>'
 BINARY = bytes(range(256)) * 3
 LINES = "\n first\r\nsecond \u20ac\n"
-TOPICS = ("bodies", "deferred", "searched", "tailed")
+TOPICS = ("bodies", "deferred", "searched", "tailed", "timed")
 DOCUMENT = {"id": 12345678901234567890, "name": BAD, "deep": {"er": [{"est": None}]}}
 
 
@@ -156,6 +156,27 @@ def test_all_that_a_search_finds_is_moved(cluster, url, page):
     dialog.get_by_text("30 messages moved").wait_for()
     assert topic_stats(cluster.nsqds[0].http, "searched.failed")["depth"] == 30
     assert topic_stats(cluster.nsqds[0].http, "searched")["channels"]["c"]["depth"] == 1
+
+
+def test_a_time_is_typed_in_the_zone_of_the_browser(cluster, url, watch):
+    for body in (b"one", b"two"):
+        told(cluster.nsqds[0], "/pub?topic=timed", body)
+    page = watch.page(timezone_id="Asia/Kolkata")
+    page.goto(f"{url}/topics/timed/c/messages")
+    field = page.get_by_label("Came at this time or later")
+    field.fill("2020-02-29T05:30:03")
+    page.get_by_role("button", name="Search", exact=True).click()
+    page.wait_for_url("**since=2020-02-29T00%3A00%3A03.000Z*")
+    expect(field).to_have_value("2020-02-29T05:30:03")
+    page.get_by_text("2 matches, scanned 2 of 2").wait_for()
+    page.locator("tbody[data-id]").first.get_by_role("checkbox").click()
+    page.get_by_role("button", name="Drop… all that the search finds").click()
+    page.get_by_text("that came at 2020-02-29 05:30:03 or later").wait_for()
+    page.get_by_role("button", name="Cancel").click()
+    field.fill("")
+    page.get_by_role("button", name="Search", exact=True).click()
+    page.wait_for_url(lambda url: "since" not in url)
+    page.get_by_text("1 to 2 of 2").wait_for()
 
 
 def channels(cluster):

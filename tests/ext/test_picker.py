@@ -133,6 +133,10 @@ def test_those_and_no_others(open_registry, tmp_path, seed, memory, durable):
             some = [row for row in shown if dice.random() < 0.3][:IDS_MAX]
             wanted = {"ids": tuple(identity(row) for row in some)}
             chosen = [row["piece"] for row in some] if some else [row["piece"] for row in shown]
+        if shown and dice.random() < 0.3:
+            wanted["since_ns"] = since_ns = dice.choice(shown)["timestamp_ns"]
+            recent = {row["piece"] for row in shown if row["timestamp_ns"] >= since_ns}
+            chosen = [body for body in chosen if body in recent]
         for peer in broker.peers:
             peer.send(b"RDY 0\n")
         fix_parts(dice.choice([1, 3, 50, NEVER]))

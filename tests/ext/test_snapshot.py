@@ -5,6 +5,7 @@ import itertools
 import os
 import random
 import threading
+import time
 
 import pytest
 from nsqfast._ext.broker.snapshot import (
@@ -331,6 +332,56 @@ def test_a_filter_looks_at_ten_thousand_and_says_where_it_stopped(open_registry,
     snapshot = complete(channel, needle=b"9.", limit=3)
     assert bodies(rows(snapshot)) == [b"9.", b"19.", b"29."]
     assert (snapshot.scanned, snapshot.next_offset) == (30, 30)
+
+
+@pytest.mark.parametrize("memory", MEMORY_SIZES)
+def test_from_a_time_on(open_registry, memory):
+    """Requeued messages stand behind younger ones, and have their time."""
+    registry = open_registry(mem_queue_size=memory, max_bytes_per_file=4000)
+    topic, channel = registry.topic("t"), channel_of(registry)
+    dice = random.Random(SEEDS[0])
+    for number in range(300):
+        topic.put(b"%d " % number + bytes(dice.randrange(300)))
+    peer = Peer(registry)
+    peer.subscribe(b"t", b"c", 40)
+    registry.flush()
+    for _, data in peer.receive():
+        if dice.random() < 0.5:
+            peer.send(b"REQ %s 0\n" % data[10:26])
+    for state in ("ready", "in_flight"):
+        shown = look_at_all(channel, state)
+        for since_ns in (0, *(row["timestamp_ns"] + step for row in shown[::7] for step in (0, 1))):
+            for needle in (b"", b"7"):
+                wanted = {"needle": needle, "since_ns": since_ns, "limit": dice.choice([3, 100])}
+                snapshot = complete(channel, state, **wanted)
+                found = rows(snapshot)
+                while snapshot.next_place or snapshot.next_offset:
+                    place, offset = snapshot.next_place, snapshot.next_offset
+                    wanted |= {"place": place} if place else {"offset": offset}
+                    snapshot = complete(channel, state, **wanted)
+                    found += rows(snapshot)
+                assert bodies(found) == [
+                    row["piece"]
+                    for row in shown
+                    if row["timestamp_ns"] >= since_ns and needle in row["piece"]
+                ]
+    peer.close()
+
+
+def test_what_came_long_ago_is_passed_on_disk_without_its_body(open_registry):
+    registry = open_registry(mem_queue_size=0, max_msg_size=2 << 20)
+    channel = channel_of(registry)
+    for _ in range(70):
+        registry.topic("t").put(bytes(1 << 20))
+    put_all(registry.topic("t"), b"\n".join(b"%d." % number for number in range(20500)), False)
+    registry.topic("t").put(b"young")
+    since_ns = time.time_ns()
+    registry.topic("t").put(b"last")
+    snapshot = complete(channel, needle=b"as", since_ns=since_ns)
+    assert (len(snapshot), snapshot.scanned) == (0, 10000)
+    snapshot = complete(channel, since_ns=since_ns)
+    assert bodies(rows(snapshot)) == [b"last"]
+    assert (snapshot.scanned, snapshot.is_complete) == (20572, True)
 
 
 @pytest.mark.parametrize("memory", [0, 10000])

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import contextlib
+import datetime as dt
 import html
 import http.client
 import json
@@ -222,6 +223,29 @@ def test_limits_offsets_and_nodes(cluster, admin):
         assert get(admin.http, path).status == 404
 
 
+def test_from_a_time_on(cluster, admin, audit_path):
+    topic = "times"
+    first = fill(cluster, admin, topic, [b"old"])
+    old_s = int(look(admin, topic)[first]["messages"][0]["time"])
+    wait_until(lambda: time.time() >= old_s + 1, "another second")
+    publish(cluster, topic, [b"young", b"bad"])
+    for since in (
+        dt.datetime.fromtimestamp(old_s + 1).isoformat(),  # noqa: DTZ006 - the server's zone
+        dt.datetime.fromtimestamp(old_s + 1, dt.UTC).isoformat(),
+    ):
+        found = look(admin, topic, since=since)[first]
+        assert [each["body"]["body"] for each in found["messages"]] == ["young", "bad"]
+        page = page_of(admin, f"/topics/{topic}/c/messages?{urlencode({'since': since})}")
+        assert "2 matches, scanned 3 of 3" in page
+    for never in ("yesterday", "0001-01-01", "9999-12-31T23:59:59", "1969-01-01", "2" * 5000):
+        assert len(look(admin, topic, since=never)[first]["messages"]) == 3
+    given = {"topic": topic, "channel": "c", "state": "ready", "action": "drop", "filter": ""}
+    dropped = end(admin, **given, since=since, nodes=[{"node": first}])
+    assert (dropped["changed"], dropped["outcome"]) == (2, "ok")
+    assert [m["body"]["body"] for m in look(admin, topic)[first]["messages"]] == ["old"]
+    assert wait_for_entries(audit_path, "drop_messages", topic)[0]["effect"]["since"] == since
+
+
 # -- who sees what
 
 
@@ -425,6 +449,7 @@ def test_changes_that_cannot_be(cluster, admin):
         ({"nodes": [{**picked, "place": "1&to=x"}]}, 400),
         ({"nodes": [{"node": node}]}, 400),
         ({"nodes": [{"node": node}], "filter": "x" * 1025}, 400),
+        ({"nodes": [{"node": node}], "filter": "", "since": "yesterday"}, 400),
         ({"nodes": [picked], "action": "burn"}, 400),
         ({"nodes": [picked], "action": "copy", "to": "a b"}, 400),
         ({"nodes": [picked], "to": "u"}, 400),

@@ -72,6 +72,19 @@ def test_drop_by_content(broker, topic, connect, state):
 
 
 @pytest.mark.parametrize("state", ["ready", "in_flight", "deferred"])
+def test_from_a_time_on(broker, topic, connect, state):
+    hold(broker, topic, state, connect)
+    since_ns = sorted(message["timestamp"] for message in peek(broker, topic, state))[2]
+    target = f"/channel/peek?topic={topic}&channel=c&state={state}&since={since_ns}"
+    found = get(broker.http, target).json()
+    assert [message["body"] for message in found["messages"]] == ["keep 2", "drop 3", "drop 4"]
+    assert (found["scanned"], found["is_complete"]) == (5, True)
+    changed = change(broker, "drop", topic, state=state, filter="drop", since=since_ns)
+    assert (changed["changed"], changed["examined"]) == (2, 5)
+    assert texts(broker, topic, state) == ["keep 0", "drop 1", "keep 2"]
+
+
+@pytest.mark.parametrize("state", ["ready", "in_flight", "deferred"])
 def test_requeue_by_id(broker, topic, connect, state):
     client, _ = hold(broker, topic, state, connect)
     shown = {message["body"]: message for message in peek(broker, topic, state)}
@@ -167,6 +180,7 @@ def test_it_stays_so(tmp_path, action, flags, ends):
         ("drop", "topic=known&channel=c&filter=" + "x" * 1025, 400, "INVALID_ARG_FILTER"),
         ("drop", "topic=known&channel=c&filter=&state=some", 400, "INVALID_ARG_STATE"),
         ("drop", "topic=known&channel=c&filter=&from=1-2-3", 400, "INVALID_ARG_FROM"),
+        ("drop", "topic=known&channel=c&filter=&since=yesterday", 400, "INVALID_ARG_SINCE"),
         ("move", "topic=known&channel=c&filter=", 400, "MISSING_ARG_TO"),
         ("copy", "topic=known&channel=c&filter=&to=a%20b", 400, "INVALID_TOPIC"),
     ],

@@ -26,7 +26,7 @@ from nsqfast.nsqadmin.actions.node_commands import explain
 from nsqfast.nsqadmin.actions.order import check_name, read_json
 from nsqfast.nsqadmin.context import Context
 from nsqfast.nsqadmin.live.model import Node
-from nsqfast.nsqadmin.messages.look import FILTER_SIZE_MAX, PLACE
+from nsqfast.nsqadmin.messages.look import FILTER_SIZE_MAX, PLACE, read_since
 from nsqfast.nsqadmin.results import Result, outcome_of
 from nsqfast.nsqadmin.upstream.decoding import decode
 from nsqfast.nsqadmin.upstream.errors import UpstreamError
@@ -47,7 +47,7 @@ class Picked(msgspec.Struct):
 
 
 class Wanted(msgspec.Struct):
-    """The body of a POST. `filter` None: only those with the ids; `to` is the topic for copies."""
+    """The body of a POST. `filter` None: only those with the ids; `to` is the topic for copies, `since` in ISO 8601."""
 
     action: Literal["requeue", "drop", "copy", "move"]
     topic: str
@@ -55,12 +55,14 @@ class Wanted(msgspec.Struct):
     state: Literal["ready", "in_flight", "deferred"]
     nodes: list[Picked]
     filter: str | None = None
+    since: str = ""
     to: str = ""
 
     def path(self, picked: Picked, place: str) -> str:
         """What nsqd is asked for, from that place on."""
         given = {"topic": self.topic, "channel": self.channel, "state": self.state, "to": self.to}
         given |= {"id": ",".join(picked.ids), "from": place}
+        given |= {"since": str(read_since(self.since) or "")}
         given = {name: value for name, value in given.items() if value}
         if self.filter is not None:
             given["filter"] = self.filter
@@ -161,6 +163,8 @@ class Changes:
             raise web.HTTPBadRequest(text="Only a copy goes to a topic.")
         if len((wanted.filter or "").encode()) > FILTER_SIZE_MAX:
             raise web.HTTPBadRequest(text=f"A search has at most {FILTER_SIZE_MAX} bytes.")
+        if wanted.since and not read_since(wanted.since):
+            raise web.HTTPBadRequest(text="That is no time.")
         for picked in wanted.nodes:
             if len(picked.ids) > IDS_MAX or not all(map(ID.fullmatch, picked.ids)):
                 raise web.HTTPBadRequest(text="An id has 16 hexadecimal digits.")
@@ -227,6 +231,8 @@ class Changes:
             effect["picked"] = sum(len(picked.ids) for picked in wanted.nodes)
         else:
             effect |= {"filter": wanted.filter, "examined": change.examined}
+        if wanted.since:
+            effect["since"] = wanted.since
         if wanted.to:
             effect["to"] = wanted.to
         if wanted.action == "drop":

@@ -1,6 +1,7 @@
 """One look at the waiting messages of a topic or channel: every node is asked once, and nothing changes there."""
 
 import asyncio
+import datetime as dt
 import functools
 import re
 from collections.abc import Sequence
@@ -56,13 +57,25 @@ class Look:
     filter: str = ""
     node: str = ""
     place: str = ""
+    since_ns: int = 0  # Unix time; 0: ever
+
+    @property
+    def is_search(self) -> bool:
+        """Whether messages are passed over that do not match."""
+        return bool(self.filter or self.since_ns)
+
+    def since(self, zone: dt.tzinfo | None = None) -> str:
+        """The time in ISO 8601, without its zone in the server's own; '' if there is none."""
+        if not self.since_ns:
+            return ""
+        return dt.datetime.fromtimestamp(self.since_ns // 10**9, zone).isoformat()
 
     def target(self, piece_max: int) -> str:
         """The target of the request to nsqd."""
         given: dict[str, str | int] = {"topic": self.topic, "channel": self.channel}
         given |= {"state": self.state, "limit": self.limit}
         given |= {"from": self.place} if self.place else {"offset": self.offset}
-        given |= {"max_body": piece_max, "filter": self.filter}
+        given |= {"max_body": piece_max, "filter": self.filter, "since": self.since_ns or ""}
         path = "/channel/peek" if self.channel else "/topic/peek"
         return f"{path}?" + urlencode({name: value for name, value in given.items() if value != ""})
 
@@ -233,7 +246,17 @@ def read_look(query: Query, topic: str, channel: str, state: str = "") -> Look:
         filter=text,
         node=query.get("node"),
         place=place,
+        since_ns=read_since(query.get("since")),
     )
+
+
+def read_since(text: str) -> int:
+    """Unix time in ns of a time in ISO 8601, without a zone in the server's; 0 if it is none that nsqd can compare."""
+    try:
+        since_ns = int(dt.datetime.fromisoformat(text).timestamp()) * 10**9
+    except (ValueError, OverflowError, OSError):
+        return 0
+    return since_ns if 0 < since_ns < 2**63 else 0
 
 
 def without_filter(look: Look) -> Look:

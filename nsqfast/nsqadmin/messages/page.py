@@ -1,5 +1,6 @@
 """The pages of messages: waiting ones of a channel or a topic, and deferred ones of a channel, each at one moment."""
 
+import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -94,7 +95,7 @@ class MessagePages:
         return await self._show(request, TOPIC_MESSAGES, request.query.get("topic", ""), "")
 
     async def answer(self, request: web.Request) -> web.Response:
-        """GET /ui/messages?topic&channel&state&limit&offset&filter&node"""
+        """GET /ui/messages?topic&channel&state&limit&offset&filter&since&node"""
         query = Query(request.query.items())
         topic, channel = query.get("topic"), query.get("channel")
         try:
@@ -168,6 +169,8 @@ class MessagePages:
         }
         if look.filter:
             effect["filter"] = look.filter
+        if look.since_ns:
+            effect["since"] = look.since(dt.UTC)
         results = [
             Result(picture.node, not picture.is_failed, picture.sentence) for picture in pictures
         ]
@@ -195,6 +198,7 @@ class MessagePages:
                 "state": look.state,
                 "view": look.view,
                 "filter": look.filter,
+                "since": look.since(dt.UTC),
             },
             facts={
                 "look": look,

@@ -75,8 +75,8 @@ def shut_down(folder: Path) -> None:
 def mount_again(folder: Path, name: str) -> None:
     """As after a reboot.
 
-    What the disk holds is copied: whoever still has a file or a namespace there keeps what was shut down, and a mount of
-    the same disk would be the same, shut down.
+    What the disk holds is copied: whoever still has a file or a namespace there keeps what was shut down, and a mount
+    of the same disk would be the same, shut down.
     """
     machine.unmount(folder)
     image = folder.parent / "image again"

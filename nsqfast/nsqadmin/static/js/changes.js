@@ -3,6 +3,7 @@ import { POLL_MS, ask, closer, dialog, errorLine, resultTable, setError, show, s
 import { button, el, number, plural } from "./dom.js";
 import { toast } from "./page.js";
 import { picked } from "./select.js";
+import { local } from "./times.js";
 
 const look = JSON.parse(document.getElementById("messages").textContent);
 const NAME = "[.a-zA-Z0-9_\\-]+(#ephemeral)?";
@@ -20,12 +21,14 @@ const LINES = {
 const sections = () => [...document.querySelectorAll("section[data-node]")];
 const nodeOf = ({ dataset: { node, place } }, ids) => ({ node, ids, place: ids.length ? place : "" });
 
+const stamp = (iso) => local(new Date(iso)).replace("T", " ");
+
 /** What was picked on all nodes; of a search all that it finds. */
 function orderOf(action, isAll) {
-  const { topic, channel, state, filter } = look;
+  const { topic, channel, state, filter, since } = look;
   const ids = sections().map((section) => nodeOf(section, isAll ? [] : picked(section)));
   const nodes = ids.filter((one) => isAll || one.ids.length);
-  return { action, topic, channel, state, nodes, filter: isAll ? filter : null };
+  return { action, topic, channel, state, nodes, filter: isAll ? filter : null, since: isAll ? since : "" };
 }
 
 function draw() {
@@ -38,7 +41,7 @@ function draw() {
     return step;
   });
   const what = `${number(count)} selected`;
-  const all = look.filter ? [el("strong", "All that the search finds"), ...steps(true, "all that the search finds")] : [];
+  const all = look.filter || look.since ? [el("strong", "All that the search finds"), ...steps(true, "all that the search finds")] : [];
   const clear = button("plain", "Clear", () => {
     for (const box of document.querySelectorAll("input[name=pick], [data-pick-all]")) box.checked = box.indeterminate = false;
     draw();
@@ -67,7 +70,8 @@ function open(action, isAll, what) {
     update();
     setError(error, change.message);
   };
-  const lines = [...(isAll ? [`All messages ${look.state.replace("_", " ")} whose body contains “${look.filter}”, on ${plural(sections().length, "node")}.`] : []), ...LINES[action]()];
+  const which = [look.filter && ` whose body contains “${look.filter}”`, look.since && ` that came at ${stamp(look.since)} or later`].filter(Boolean).join(" and");
+  const lines = [...(isAll ? [`All messages ${look.state.replace("_", " ")}${which}, on ${plural(sections().length, "node")}.`] : []), ...LINES[action]()];
   const cancel = closer("Cancel");
   const fields = [
     isCopy ? el("p", {}, el("label", { for: input.id, textContent: "Topic" }), input) : null,

@@ -2,10 +2,19 @@
 import { plant } from "./bodies.js";
 import { to, toast } from "./page.js";
 import "./tail.js";
+import { local } from "./times.js";
 
 const look = JSON.parse(document.getElementById("messages").textContent);
 
 for (const pre of document.querySelectorAll("[data-payload]")) plant(pre);
+
+// A time is typed in the browser's zone, and stands in the address in UTC.
+const since = document.querySelector("input[name=since]");
+if (look.since) since.value = local(new Date(look.since));
+since.form.addEventListener("formdata", ({ formData }) => {
+  if (since.value) formData.set("since", new Date(since.value).toISOString());
+  else formData.delete("since");
+});
 
 // A search goes on without showing anything, and the page is loaded where something was found.
 let searching = null;
@@ -34,7 +43,7 @@ async function searchOn(button) {
       `scanned ${count(found.offset + found.scanned)} of ${count(found.depth)}`;
     if (found.messages.length || searching !== mine) return location.assign(`?${query}`);
     if (found.next_offset === null) {
-      problem = found.is_complete ? "No more message has this text." : "nsqd does not look further than this.";
+      problem = found.is_complete ? "No further message matches." : "nsqd does not look further than this.";
       break;
     }
     query.set("offset", found.next_offset);

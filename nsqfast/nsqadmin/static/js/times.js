@@ -8,6 +8,11 @@ const two = (number) => String(number).padStart(2, "0");
 export const clock = (date, hasSeconds = true) =>
   [date.getHours(), date.getMinutes(), ...(hasSeconds ? [date.getSeconds()] : [])].map(two).join(":");
 
+const day = (date) => `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())}`;
+
+/** 2026-11-26T11:24:03, as fields of a form have it */
+export const local = (date) => `${day(date)}T${clock(date)}`;
+
 /** The same at the server, with its zone. */
 export function clockThere(unix, utcOffset_s = page.utc_offset_s) {
   const minutes = Math.abs(utcOffset_s) / 60;
@@ -21,7 +26,7 @@ function here(iso, text) {
   if (isNaN(date)) return text;
   const time = clock(date, /:\d\d:/.test(text));
   if (date.toDateString() === new Date().toDateString() && !/^\d{4}-/.test(text)) return time;
-  return `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())} ${time}`;
+  return `${day(date)} ${time}`;
 }
 
 /** A piece of a texts.Timed as an element. */
