@@ -15,8 +15,10 @@ from libc.stdlib cimport free, malloc
 import os
 
 from nsqfast._ext.core.clock cimport monotonic_ns, now_monotonic, wall_ns
-from nsqfast._ext.disk.scan cimport (AT_END, AT_LIMIT, DAMAGED, GONE, NO_MEMORY, TOO_LARGE, TOO_LATE,
-                                    TOO_MANY_BYTES, TOO_MANY_RECORDS, UNREADABLE, RECORDS_MAX, Record, is_wanted, memmem)
+from nsqfast._ext.disk.scan cimport (
+    AT_END, AT_LIMIT, DAMAGED, GONE, NO_MEMORY, RECORDS_MAX, TOO_LARGE, TOO_LATE, TOO_MANY_BYTES, TOO_MANY_RECORDS,
+    UNREADABLE, Record, is_wanted, memmem,
+)
 from nsqfast._ext.broker.topic cimport Topic
 from nsqfast._ext.core.due_order cimport DueOrder, QueuesOrder
 from nsqfast._ext.core.limits cimport (
@@ -49,15 +51,16 @@ cdef dict REMARKS = {
 
 
 cdef class Snapshot:
-    """`state` is one of STATES, for a topic only "ready"; `needle` must occur in the body, b"" occurs in all; messages came at
-    `since_ns` (Unix time; 0 = ever) or later.
+    """`state` is one of STATES, for a topic only "ready"; `needle` must occur in the body, b"" occurs in all; `since_ns` is
+    the Unix time of the first that came, 0 = of any.
 
     At most LIMIT_MAX messages behind at most OFFSET_MAX of that state, PIECE_SIZE_MAX bytes of each body. Instead of an
     offset ready messages can begin at a `place`, the next_place of an earlier snapshot.
     """
 
     def __init__(self, Queue queue not None, str state, int64_t limit=20, int64_t offset=0,
-                 int64_t piece_max=PEEK_PIECE_SIZE_MAX, bytes needle not None=b"", tuple place=None, int64_t since_ns=0):
+                 int64_t piece_max=PEEK_PIECE_SIZE_MAX, bytes needle not None=b"", tuple place=None,
+                 int64_t since_ns=0):
         assert self.glances is NULL and 0 < limit <= PEEK_COUNT_MAX and 0 <= offset <= PEEK_OFFSET_MAX
         assert 0 <= piece_max <= PEEK_PIECE_SIZE_MAX and len(needle) <= PEEK_NEEDLE_SIZE_MAX
         self.taken_ns, self.monotonic_ns = wall_ns(), monotonic_ns()

@@ -1,12 +1,18 @@
 """What pages have of a living cluster of both kinds of nsqd: shares of nodes, and clients, who are asked for then."""
 
+import json
+import random
 import re
 
 import pytest
 
+from nsqfast.nsqadmin.options import Options
+from support.access import Running
 from support.admin import LiveCluster, text_of, wait_until
+from support.fake_stats import FakeStats
 from support.page_html import PageHtml
-from support.web import get
+from support.seeds import seeds
+from support.web import get, topic_stats
 from support.wire import Client
 
 HOSTILE = '<img src=x onerror="alert(1)">'
@@ -19,6 +25,11 @@ PAGES = (
     *("/lookup", "/problems", "/ui/live?view=/topics/orders/billing"),
     "/ui/series?key=channel/orders/billing",
 )
+
+# No nsqd can have these.
+LIES = (-(1 << 63), -(1 << 31), -1, 0, 1, 1 << 31, 1 << 53, (1 << 63) - 1)
+FIGURES = ("NaN", "-Inf", "+Inf", "-1", "0", "1e-300", "9e18", "1e300", HOSTILE, "")
+NO_FIGURE = re.compile(r"\b(?:nan|inf|infinity)\b", re.IGNORECASE)
 
 pytestmark = pytest.mark.slow
 
@@ -137,3 +148,62 @@ def test_a_node_that_does_not_answer_delays_no_page_and_is_named(cluster, admin)
         shown = get(admin.http, "/topics/orders/billing/messages").text
         assert f"{key} did not answer" in shown
     wait_for(admin, path, lambda html: html.hidden["silent-shown"])
+
+
+def lie(dice, said):
+    """The same, with other numbers and texts; names are left, so that pages have it."""
+    if isinstance(said, dict):
+        return {
+            name: value if name in ("topic_name", "channel_name") else lie(dice, value)
+            for name, value in said.items()
+        }
+    if isinstance(said, list):
+        return [lie(dice, each) for each in said]
+    if isinstance(said, bool) or said is None:
+        return said
+    if isinstance(said, str):
+        return dice.choice([said, HOSTILE, "", "x" * 5000])
+    return dice.choice([said, dice.choice(LIES)])
+
+
+@pytest.mark.parametrize("seed", seeds("liar", 3))
+def test_a_node_that_lies_spoils_no_page_and_no_other_node(cluster, seed, caplog):
+    """About its disk, its time, its version, and whatever else it says of itself."""
+    dice, ours = random.Random(seed), cluster.nsqds[0]
+
+    def answer(path, query):
+        target = path + "?" + "&".join(f"{name}={value}" for name, value in query.items())
+        said = get(ours.http, target).body
+        if path != "/metrics":
+            return lie(dice, json.loads(said))
+        lines = said.decode().splitlines(keepends=True)
+        return "".join(
+            re.sub(r" \S+$", f" {dice.choice(FIGURES)}", line) if dice.random() < 0.5 else line
+            for line in lines
+        ).encode()
+
+    with Client(ours.tcp) as consumer, FakeStats(answer) as liar:
+        consumer.sub("orders", "billing", 3)
+        consumer.read_messages(3)
+        honest = text_of(ours.http)
+        nodes = [honest, liar.address]
+        options = Options(
+            http_address="127.0.0.1:0", nsqd_http_addresses=nodes, poll_interval_ns=200_000_000
+        )
+        with Running(options) as admin:
+            for _ in range(3):
+                asked = len(liar.asked)
+                wait_until(lambda asked=asked: len(liar.asked) > asked + 3, "it is polled again")
+                for path in (*PAGES, "/metrics", f"/nodes/{liar.address}", "/api/topics"):
+                    found = get(admin.http, path.format(node=honest))
+                    assert found.status == 200, (path, found)
+                    text = found.body.decode()
+                    if text.startswith("<!doctype html>"):
+                        assert "<img" not in text, path
+                        assert not NO_FIGURE.search(re.sub(r"<[^>]*>", " ", text)), path
+                html = page(admin, f"/nodes/{honest}")
+                row = html.rows["topics"]["orders"]
+                said = topic_stats(ours.http, "orders")
+                depth = said["depth"] + sum(each["depth"] for each in said["channels"].values())
+                assert (row["depth"], row["messages"]) == (str(depth), "30")
+    assert [record for record in caplog.records if record.exc_info] == []

@@ -180,17 +180,14 @@ def share_of(topic: Topic, node: Node) -> NodeTopic | None:
     is_tombstoned = topic.name in node.tombstones
     if part is None and not is_tombstoned:
         return None
-    parts = [
-        part
-        for channel in topic.channels.values()
-        if (part := part_at(channel.parts, node.key)) is not None
-    ]
+    found = (part_at(channel.parts, node.key) for channel in topic.channels.values())
+    channels = [each for each in found if each is not None]
     return NodeTopic(
         name=topic.name,
         part=part,
-        channel_count=len(parts),
-        channels_depth=sum(part.counts.depth for part in parts),
-        clients=sum(part.counts.client_count for part in parts),
+        channel_count=len(channels),
+        channels_depth=sum(each.counts.depth for each in channels),
+        clients=sum(each.counts.client_count for each in channels),
         is_tombstoned=is_tombstoned,
     )
 
