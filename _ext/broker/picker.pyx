@@ -61,7 +61,7 @@ cdef dict REMARKS = {
 
 
 cdef class Picker:
-    """Of the messages in that state, those with one of the ids, with `needle` in the body, and that came at `since_ns`
+    """Of the messages in that state, those with one of the ids and with `needle` in the body that came at `since_ns`
     (Unix time; 0 = ever) or later. ValueError: not an id.
 
     Ready messages begin at `place`, the next_place of a snapshot or a picker. With ids the search ends behind

@@ -51,8 +51,8 @@ cdef dict REMARKS = {
 
 
 cdef class Snapshot:
-    """`state` is one of STATES, for a topic only "ready"; `needle` must occur in the body, b"" occurs in all; `since_ns` is
-    the Unix time of the first that came, 0 = of any.
+    """`state` is one of STATES, for a topic only "ready"; `needle` must occur in the body, b"" occurs in all; what came
+    before `since_ns` (Unix time; 0 = none) is left out.
 
     At most LIMIT_MAX messages behind at most OFFSET_MAX of that state, PIECE_SIZE_MAX bytes of each body. Instead of an
     offset ready messages can begin at a `place`, the next_place of an earlier snapshot.
