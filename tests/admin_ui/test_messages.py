@@ -163,7 +163,7 @@ def test_a_time_is_typed_in_the_zone_of_the_browser(cluster, url, watch):
         told(cluster.nsqds[0], "/pub?topic=timed", body)
     page = watch.page(timezone_id="Asia/Kolkata")
     page.goto(f"{url}/topics/timed/c/messages")
-    field = page.get_by_label("Came at this time or later")
+    field = page.get_by_label("Since")
     field.fill("2020-02-29T05:30:03")
     page.get_by_role("button", name="Search", exact=True).click()
     page.wait_for_url("**since=2020-02-29T00%3A00%3A03.000Z*")

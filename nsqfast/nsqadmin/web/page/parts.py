@@ -251,14 +251,17 @@ _NODE_COLUMNS: tuple[Column[Share], ...] = (
         priority=2,
         can_sort=False,
     ),
-    Column("depth", "Depth", lambda share: share.part.counts.depth, texts.count, "number"),
-    Column(
-        "disk", "On disk", lambda share: share.part.counts.backend_depth, texts.count, "number", 4
-    ),
+)
+_DISK: Column[Share] = Column(
+    "disk", "On disk", lambda share: share.part.counts.backend_depth, texts.count, "number", 4
 )
 _MESSAGES: Column[Share] = Column(
     "messages", "Messages", lambda share: share.part.counts.message_count, texts.count, "number", 4
 )
+
+
+def _depth(share: Share) -> int:
+    return share.part.counts.depth
 
 
 def _in_s(share: Share) -> float | None:
@@ -288,11 +291,26 @@ def _spec(columns: tuple[Column[Share], ...]) -> TableSpec[Share]:
 
 
 TOPIC_NODES = _spec(
-    (*_NODE_COLUMNS, Column("in", "Published", _in_s, texts.rate, "number", 2), _MESSAGES)
+    (
+        *_NODE_COLUMNS,
+        Column(
+            "depth",
+            "Own depth",
+            _depth,
+            texts.count,
+            "number",
+            help="Messages that no channel has taken: there is none on this node, or the topic is paused",
+        ),
+        _DISK,
+        Column("in", "Published", _in_s, texts.rate, "number", 2),
+        _MESSAGES,
+    )
 )
 CHANNEL_NODES = _spec(
     (
         *_NODE_COLUMNS,
+        Column("depth", "Depth", _depth, texts.count, "number"),
+        _DISK,
         Column(
             "in_flight",
             "In flight",
