@@ -50,6 +50,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "admin": ADMIN,
     "spark": (*SERVER, "pyarrow", "pyspark"),
     "opentelemetry": ("opentelemetry",),
+    "prometheus": ("prometheus_client",),
 }
 
 

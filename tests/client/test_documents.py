@@ -9,9 +9,10 @@ import signal
 import subprocess
 import sys
 
+import prometheus_client
 import pytest
 
-from nsqfast.client import Config
+from nsqfast.client import Config, Producer
 from support.server import ROOT
 
 TEXT = (ROOT / "docs" / "CLIENT.md").read_text(encoding="utf-8")
@@ -81,3 +82,22 @@ def test_the_configuration():
     exec(block, names)
     assert "Config(msg_timeout" in block
     assert Config(msg_timeout="2m").msg_timeout.total_seconds() == 120
+
+
+async def test_metrics_for_prometheus(address, topic, monkeypatch):
+    """With the page at a port that is free."""
+    pages = []
+    monkeypatch.setattr(prometheus_client, "start_http_server", pages.append)
+    block = block_with("start_http_server")
+    block = block.replace('"127.0.0.1:4150"', f'"{address}"').replace('"orders"', f'"{topic}"')
+    shipped = asyncio.get_running_loop().create_future()
+    running = asyncio.create_task(eval(top_level(block), {"ship": shipped.set_result}))
+    async with Producer(address) as producer:
+        await producer.publish(topic, b"7")
+    assert (await shipped).body == b"7"
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert pages == [9102]
+    labels = {"topic": topic, "channel": "mail"}
+    name = "nsqfast_client_handler_duration_seconds_count"
+    assert prometheus_client.REGISTRY.get_sample_value(name, labels) == 1

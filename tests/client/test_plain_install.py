@@ -130,6 +130,11 @@ FEATURES = {
         "opentelemetry",
         "opentelemetry",
     ),
+    "import nsqfast.client.prometheus": (
+        "nsqfast.client.prometheus",
+        "prometheus_client",
+        "prometheus",
+    ),
     "import nsqfast.spark; nsqfast.spark.register(None)": ("nsqfast.spark", "pyspark", "spark"),
 }
 

@@ -1,4 +1,4 @@
-"""examples/prometheus, and what the daemons expose, as Prometheus's own tool sees them: apt install prometheus."""
+"""examples/prometheus, and what daemons and clients expose, as Prometheus's tool sees them: apt install prometheus."""
 
 import re
 import shutil
@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from support.admin import start_nsqadmin
+from support.client_metrics import start_client
 from support.server import ROOT, start_nsqd, start_nsqlookupd
 from support.web import get, post
 from support.wire import Client
@@ -15,7 +16,7 @@ from support.wire import Client
 FOLDER = ROOT / "examples" / "prometheus"
 CONFIG = yaml.safe_load((FOLDER / "prometheus.yml").read_text())
 JOBS = {job["job_name"]: job for job in CONFIG["scrape_configs"]}
-PORTS = {"nsqd": 4151, "nsqlookupd": 4161, "nsqadmin": 4171}
+PORTS = {"nsqd": 4151, "nsqlookupd": 4161, "nsqadmin": 4171, "consumers": 9102}
 
 needs_promtool = pytest.mark.skipif(
     shutil.which("promtool") is None, reason="promtool is missing: apt install prometheus"
@@ -27,7 +28,7 @@ def rules(name):
     return [rule for group in groups for rule in group["rules"]]
 
 
-def test_the_configuration_has_every_daemon_and_every_rule():
+def test_the_configuration_has_every_job_and_every_rule():
     assert sorted(CONFIG["rule_files"]) == sorted(path.name for path in FOLDER.glob("*alerts.yml"))
     for name, port in PORTS.items():
         assert JOBS[name]["static_configs"] == [{"targets": [f"127.0.0.1:{port}"]}]
@@ -63,18 +64,19 @@ def test_promtool_takes_the_configuration_with_its_rules():
 
 @needs_promtool
 @pytest.mark.slow
-def test_promtool_takes_what_the_daemons_expose(tmp_path):
+def test_promtool_takes_what_is_exposed(tmp_path):
     with (
         start_nsqlookupd("nsqfast") as lookupd,
         start_nsqd("nsqfast", tmp_path, "--metrics-latency-histogram") as nsqd,
         start_nsqadmin("nsqfast", nsqds=[nsqd]) as admin,
+        start_client(nsqd) as client_page,
         Client(nsqd.tcp) as client,
     ):
         client.sub("t", "c", 1)
         assert post(nsqd.http, "/pub?topic=t", b"x").status == 200
         client.fin(client.read_message())
-        for server in (nsqd, lookupd, admin):
-            text = get(server.http, "/metrics").body
+        for page in (nsqd.http, lookupd.http, admin.http, client_page):
+            text = get(page, "/metrics").body
             done = subprocess.run(
                 ["promtool", "check", "metrics"], input=text, capture_output=True, check=False
             )

@@ -25,6 +25,7 @@ NSQFAST_SIZE = 14_000_000  # of the wheel of nsqfast itself, unpacked, and compi
 PARTS = {
     PLAIN: ("nsqfast.__main__", "nsqfast.client", "nsqfast.client.sync"),
     "opentelemetry": ("nsqfast.client.opentelemetry",),
+    "prometheus": ("nsqfast.client.prometheus",),
     "admin": ("nsqfast.nsqadmin.main",),
     "spark": (
         "nsqfast.spark",

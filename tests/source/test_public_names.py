@@ -19,7 +19,7 @@ WHAT_TO_DO = """
 The public names of the client library have changed. docs/STABILITY.md says in which release that may be.
 If it is meant, say so in CHANGELOG.md and write the list anew:
 
-    .venv/bin/python tests/support/public_names.py > tests/source/public_names.txt
+    .venv/bin/python -P tests/support/public_names.py > tests/source/public_names.txt
 
 A name that only the client's own modules use belongs to INTERNAL in tests/support/public_names.py.
 """

@@ -1,6 +1,6 @@
 """What docs/STABILITY.md promises: every public name of the client library with its signature, as text.
 
-    .venv/bin/python tests/support/public_names.py > tests/source/public_names.txt
+    .venv/bin/python -P tests/support/public_names.py > tests/source/public_names.txt
 
 Signatures are taken from the sources, and from the stubs of compiled classes: what `inspect` says differs between
 versions of Python.
@@ -19,6 +19,7 @@ MODULES = (
     "nsqfast.client",
     "nsqfast.client.sync",
     "nsqfast.client.opentelemetry",
+    "nsqfast.client.prometheus",
     "nsqfast.errors",
     "nsqfast",
 )
@@ -26,6 +27,7 @@ MODULES = (
 MORE = {
     "nsqfast.client": ["ArrayBatch"],
     "nsqfast.client.opentelemetry": ["Tracing", "extract_from_json", "inject_into_json"],
+    "nsqfast.client.prometheus": ["Metrics"],
     "nsqfast.errors": ["PackageMissingError"],
     "nsqfast": ["ArrayBatch"],
 }
