@@ -265,13 +265,28 @@ def test_spread_over_several_nsqd(broker, topic, folder, tmp_path_factory):
     with start_nsqd("nsqfast", tmp_path_factory.mktemp("second")) as second:
         where = f"--nsqd-tcp-address={address_of(second)}"
         flags = (where, "--batch-bytes=2000", f"--topic={topic}")
-        replay(broker, *flags, "--mode=spread", folder / "a.log")
-        found = take(broker, topic), take(second, topic)
+        ours = f"--nsqd-tcp-address={address_of(broker)}"
+        with Tool(tool_command("replay", "nsqfast", ours, *flags, "--mode=spread", "-")) as tool:
+            pipe, first = tool.process.stdin, b"x" * 2000
+
+            def is_connected_to_both():
+                pipe.write(first + b"\n")
+                pipe.flush()
+                return all(message_count(each, topic) for each in (broker, second))
+
+            eventually(is_connected_to_both)  # one of them takes all until then
+            pipe.write(lines(BODIES))
+            pipe.close()
+            assert tool.end(None) == 0, tool.text
+        found = [
+            [body for body in take(each, topic) if body != first] for each in (broker, second)
+        ]
         assert min(map(len, found)) > 500
         assert sorted(found[0] + found[1]) == sorted(BODIES)
+        before = message_count(second, topic)
         replay(broker, *flags, "--mode=failover", folder / "a.log")
         assert take(broker, topic) == BODIES
-        assert message_count(second, topic) == len(found[1])
+        assert message_count(second, topic) == before
 
 
 def test_progress_is_shown_on_a_terminal(broker, topic, folder):
