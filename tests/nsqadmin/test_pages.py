@@ -128,6 +128,24 @@ def test_a_topic_has_its_channels_nodes_and_problems(site):
     assert "nodes" not in html.rows
 
 
+def test_the_depth_of_a_topic_is_its_own_and_that_of_its_channels():
+    channels = [make_channel("t", "c", depth=3), make_channel("t", "d", depth=4)]
+    topic = make_topic("t", channels, depth=20, message_count=9)
+    topic.message_bytes = 3 << 30
+    with AdminPages(make_cluster([topic], [make_node()])) as pages:
+        for path in ("/topics", "/nodes/10.0.0.1:4151"):
+            assert pages.page(path).rows["topics"]["t"]["depth"] == "27", path
+        assert pages.page("/nodes/10.0.0.1:4151").rows["topics"]["t"]["messages"] == "9"
+        text = pages.get("/topics/t").text
+        assert "depth 27" in text
+        assert "3 GiB" in text
+
+
+def test_a_client_is_connected_for_so_long(site):
+    rows = site.page("/topics/orders/archive?tab=clients").rows["clients"]
+    assert {row["connected"] for row in rows.values()} == {"1 h"}
+
+
 @pytest.mark.parametrize(
     ("changes", "word"),
     [
