@@ -278,9 +278,7 @@ def test_spread_over_several_nsqd(broker, topic, folder, tmp_path_factory):
             pipe.write(lines(BODIES))
             pipe.close()
             assert tool.end(None) == 0, tool.text
-        found = [
-            [body for body in take(each, topic) if body != first] for each in (broker, second)
-        ]
+        found = [[body for body in take(each, topic) if body != first] for each in (broker, second)]
         assert min(map(len, found)) > 500
         assert sorted(found[0] + found[1]) == sorted(BODIES)
         before = message_count(second, topic)
