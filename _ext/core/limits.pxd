@@ -66,6 +66,11 @@ cdef enum:
     HTTP_ANSWERS_MAX = 512
     # Clients that may IDENTIFY, SUB and so on in one turn; the others are blocked until the next one.
     COSTLY_COUNT_MAX = 8
+    # Bytes of large commands that count for one of these: new memory is slow, 1 GB a second.
+    COSTLY_SIZE = 65536
+    # What one read of a connection may bring, and what it may when the turn has had enough of large commands.
+    READ_SIZE_MAX = 524288
+    READ_SIZE_MIN = 8192
     # Messages that come back and go to disk, each with a write of its own; beyond it they likewise wait.
     STORED_COUNT_MAX = 256
     # Connections closed in one turn; the loop closes all their sockets in the next turn, at 10 us each.

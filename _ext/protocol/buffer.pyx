@@ -6,11 +6,17 @@ the message itself; it shrinks after a while of less input, or when nothing come
 
 from cpython.bytes cimport PyBytes_AS_STRING
 from cpython.object cimport PyObject
-from libc.stdlib cimport free, malloc, realloc
+from cpython.pyport cimport PY_SSIZE_T_MAX
+from libc.stdlib cimport malloc
 from libc.string cimport memcpy, memmove
 
 from nsqfast._ext.core.debug cimport NSQFAST_DEBUG
 from nsqfast._ext.core.memory cimport account, charge
+
+
+cdef extern from "core/block.h":
+    void *nsq_block_resize(void *block, Py_ssize_t before, Py_ssize_t size)
+    void nsq_block_free(void *block, Py_ssize_t size)
 
 
 cdef extern from "Python.h":
@@ -33,19 +39,20 @@ cdef class ReadBuffer:
     def __cinit__(self, Py_ssize_t size_min):
         self.size_min = size_min
         self.capacity = size_min
+        self.read_max = PY_SSIZE_T_MAX
         self.data = <char *> malloc(size_min)
         if self.data is NULL:
             raise MemoryError
 
     def __dealloc__(self):
         charge(&account, self.size_min - self.capacity - self.claimed)
-        free(self.data)
+        nsq_block_free(self.data, self.capacity)
 
     def __getbuffer__(self, Py_buffer *view, int flags):
         self.make_room()
         view.obj = self
         view.buf = self.data + self.end
-        view.len = self.capacity - self.end
+        view.len = min(self.capacity - self.end, self.read_max)
         view.readonly = 0
         view.itemsize = 1
         view.format = NULL
@@ -60,8 +67,8 @@ cdef class ReadBuffer:
         self.view_count -= 1
 
     def __len__(self):
-        """The size of the free part; asyncio's own loop asks for it."""
-        return self.capacity - self.end
+        """The size of the part that is exposed; asyncio's own loop asks for it."""
+        return min(self.capacity - self.end, self.read_max)
 
     cdef int make_room(self) except -1:
         """Have at least a quarter of the capacity free."""
@@ -86,7 +93,7 @@ cdef class ReadBuffer:
         return 0
 
     cdef int resize(self, Py_ssize_t capacity) except -1:
-        cdef char *data = <char *> realloc(self.data, capacity)
+        cdef char *data = <char *> nsq_block_resize(self.data, self.capacity, capacity)
         if data is NULL:
             raise MemoryError
         charge(&account, capacity - self.capacity - self.claimed)

@@ -37,7 +37,6 @@ cdef class Connection(Host):
     cdef int check_handshake(self) except -1
     cdef int fail_handshake(self, str reason) except -1
     cdef int end_stream(self) except -1
-    cdef int choose_reading(self) except -1
     cdef int forget(self) except -1
     cdef int shut(self) except -1
     cdef int end(self) except -1

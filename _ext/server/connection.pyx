@@ -74,12 +74,13 @@ cdef class Connection(Host):
         self.rearm()
 
     def get_buffer(self, sizehint):
-        return self.input if self.adapter is None else self.packed
+        return self.expose_input() if self.adapter is None else self.packed
 
     def buffer_updated(self, nbytes):
         if self.adapter is None:
             self.input.end += <Py_ssize_t> nbytes
             self.parse()
+            self.share_turn(<Py_ssize_t> nbytes)
         else:
             self.packed.end += <Py_ssize_t> nbytes
             self.unpack()
@@ -89,6 +90,7 @@ cdef class Connection(Host):
         if self.phase == PHASE_HANDSHAKE:
             self.fail_handshake("unexpected EOF")
         elif self.phase < PHASE_DRAINING:
+            self.share_turn(self.input.capacity)    # of half a command, which is freed
             self.parse()
         if self.pending.size or self.command_blocked:
             return True  # an answer still waits; on_durable or release ends the connection
@@ -430,7 +432,7 @@ cdef class Connection(Host):
 
     cdef int end(self) except -1:
         """Close the transport, in a later turn if many are closed at once."""
-        if not self.registry.may_end():
+        if not self.may_end():
             return self.registry.want_turn(self)
         self.phase = PHASE_CLOSED
         self.transport.close()
@@ -532,8 +534,3 @@ cdef class Connection(Host):
         self.leave()
         self.abort()
         return 0
-
-    @property
-    def common_name(self):
-        """The common name in the client's certificate; '' without one."""
-        return self.secure.common_name if self.tls else ""

@@ -50,11 +50,15 @@ cdef class Host(Client):
     cdef int await_ticket(self, uint64_t ticket, str command) except -1
     cdef int refuse_oks(self, uint64_t count, str error) except -1
     cdef int say(self, int level, str line, bint is_last=*) except -1
+    cdef ReadBuffer expose_input(self)
+    cdef int share_turn(self, Py_ssize_t size) except -1
+    cdef bint may_end(self) noexcept
     cdef bint watch_buffer(self) noexcept
     cdef bint is_refused_memory(self, int64_t now_ns) except -1
     cdef int fail(self, object error) except -1
     cdef int drain(self) except -1
     cdef int close(self) except -1
     cdef int block_for_turn(self) except -1
+    cdef int choose_reading(self) except -1
     cdef int unblock(self) except -1
     cdef int release(self) except -1

@@ -3,7 +3,7 @@
 import logging
 
 from nsqfast._ext.core.clock cimport monotonic_ns
-from nsqfast._ext.core.limits cimport INPUT_SIZE
+from nsqfast._ext.core.limits cimport COSTLY_COUNT_MAX, COSTLY_SIZE, INPUT_SIZE, READ_SIZE_MAX, READ_SIZE_MIN
 from nsqfast._ext.core.memory cimport MEMORY_SPILL, account, charge
 
 from nsqfast.refusals import REFUSED
@@ -35,6 +35,28 @@ cdef class Host(Client):
             if note is not None:
                 log.log(level, "%s%s", line, note)
         return 0
+
+    cdef ReadBuffer expose_input(self):
+        """For one read. New memory is slow: once a turn has had enough of it, it is filled little by little."""
+        self.input.read_max = READ_SIZE_MAX if self.registry.costly_count <= COSTLY_COUNT_MAX else READ_SIZE_MIN
+        return self.input
+
+    cdef int share_turn(self, Py_ssize_t size) except -1:
+        """The rest of a large command is read in a later turn if this one has read so much already, from whomever."""
+        if self.command_blocked or self.phase >= PHASE_DRAINING or self.input.end - self.input.start <= INPUT_SIZE:
+            return 0
+        self.registry.costly_count += size // COSTLY_SIZE
+        if not self.registry.may_be_costly():
+            self.block_for_turn()
+            self.choose_reading()
+        return 0
+
+    cdef bint may_end(self) noexcept:
+        """Whether it may be closed in this turn; to free a large buffer takes as long as to close several."""
+        if not self.registry.may_end():
+            return False
+        self.registry.end_count += self.input.capacity // READ_SIZE_MAX
+        return True
 
     cdef bint watch_buffer(self) noexcept:
         """Note when bytes came for a command that has a large buffer; return whether that is news. Heartbeats say that
@@ -97,6 +119,10 @@ cdef class Host(Client):
         """The part is over: the rest continues in a later turn, behind what other clients asked for before."""
         raise AssertionError("a Host without block_for_turn")
 
+    cdef int choose_reading(self) except -1:
+        """Stop reading from the peer, or read on."""
+        raise AssertionError("a Host without choose_reading")
+
     cdef int unblock(self) except -1:
         """The blocked command is not run any more: the connection is ending."""
         raise AssertionError("a Host without unblock")
@@ -104,3 +130,8 @@ cdef class Host(Client):
     cdef int release(self) except -1:
         """Run the command that was blocked, and those behind it."""
         raise AssertionError("a Host without release")
+
+    @property
+    def common_name(self):
+        """The common name in the client's certificate; '' without one."""
+        return self.secure.common_name if self.tls else ""

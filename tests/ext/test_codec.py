@@ -4,6 +4,7 @@ import random
 
 import pytest
 from nsqfast._ext.core.guid import GuidFactory
+from nsqfast._ext.core.memory import used_bytes
 from nsqfast._ext.dev.structures import decimal, decode_record, encode_record, parse_command
 from nsqfast._ext.protocol.buffer import ReadBuffer, WriteBuffer
 from nsqfast._ext.protocol.frame import FrameDecoder, encode
@@ -159,6 +160,28 @@ def test_read_buffer_keeps_what_was_not_parsed():
         buffer.discard(used)
         del model[:used]
         assert buffer.waiting() == model
+
+
+def test_a_read_buffer_of_any_size_keeps_its_bytes():
+    """From a megabyte on it is a mapping of its own."""
+    data = random.Random(1).randbytes(9 << 20)
+    buffer, got = ReadBuffer(64), 0
+    before = used_bytes()
+    while got < len(data):
+        with memoryview(buffer) as free:
+            size = min(len(free), len(data) - got)
+            free[:size] = data[got : got + size]
+        buffer.advance(size)
+        got += size
+    assert buffer.waiting() == data
+    assert used_bytes() - before == (16 << 20) - 64
+    buffer.discard(len(data))
+    for _ in range(70):
+        buffer.advance(1)
+        buffer.discard(1)
+        room_of(buffer)
+    assert room_of(buffer) == 64
+    assert used_bytes() == before
 
 
 def room_of(buffer):

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import random
 import re
 import time
 import zlib
@@ -119,6 +120,54 @@ def numbers_by_turn(registry, count):
         found.append(count() - before)
         before += found[-1]
     return found
+
+
+def read(peer, data):
+    """What the loop reads of a socket in one turn: until it is empty, or reading is paused. Returns the rest."""
+    while data and peer.transport.is_reading:
+        with memoryview(peer.connection.get_buffer(65536)) as room:
+            size = min(len(room), len(data))
+            room[:size] = data[:size]
+        peer.connection.buffer_updated(size)
+        data = data[size:]
+    return data
+
+
+@pytest.mark.parametrize("is_half", [False, True], ids=["", "halves"])
+def test_large_commands_share_a_turn(registry, is_half):
+    """New memory is slow: so much of it is filled in a turn, whoever sends, and each of them gets on."""
+    whole = pub(b"t", random.Random(1).randbytes(900_000))
+    peers = [Peer(registry) for _ in range(30)]
+    registry.on_turn = lambda: None
+    registry.topic("t").channel("c")
+    registry.flush()
+    fix_parts(len(peers) * 64)
+    left = dict.fromkeys(peers, memoryview(whole[:-1] if is_half else whole))
+    by_turn = []
+    while any(left.values()):
+        before = sum(map(len, left.values()))
+        left = {peer: read(peer, data) for peer, data in left.items()}
+        by_turn.append(before - sum(map(len, left.values())))
+        registry.flush()
+    assert sum(by_turn) == len(peers) * (len(whole) - is_half)
+    assert max(by_turn) < (1 << 20) + len(peers) * 65536  # the first 64 KiB of each are not large
+    if not is_half:
+        registry.flush()
+        assert registry.topic("t").channel("c").depth == len(peers)
+        assert [peer.receive() for peer in peers] == [[OK]] * len(peers)
+        return
+    fix_parts(5 * 64)
+    freed, before = [], used_bytes()
+    for peer in peers:
+        peer.connection.eof_received()
+    while any(not peer.transport.is_closing for peer in peers):
+        registry.flush()
+        freed.append(before - used_bytes())
+        before = used_bytes()
+    assert sum(freed) > len(peers) << 20
+    assert max(freed) <= 5 * 2 << 20  # those of five clients
+    assert all(b"E_BAD_MESSAGE" in peer.decode_all()[-1][1] for peer in peers)
+    let_pass(20 * SECOND_NS)  # the next test has all lines of the log again
 
 
 @pytest.mark.parametrize("is_reset", [False, True], ids=["end of file", "reset"])

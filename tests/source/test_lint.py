@@ -23,7 +23,7 @@ LONG_MODULES = {
     "nsqfast/client/consumer.py": 458,
     "_ext/disk/ackfile.pyx": 522,
     "_ext/server/session.pyx": 456,
-    "_ext/server/connection.pyx": 539,
+    "_ext/server/connection.pyx": 536,
     "_ext/broker/topic.pyx": 467,
 }
 
