@@ -8,3 +8,4 @@ class Host(Client):
     connect_ts: int
     secure: TlsStream | None
     tls: bool
+    common_name: str
