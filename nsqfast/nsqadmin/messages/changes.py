@@ -9,6 +9,7 @@ left, also when the page is closed.
 """
 
 import asyncio
+import datetime as dt
 import re
 import time
 from collections import OrderedDict
@@ -26,7 +27,7 @@ from nsqfast.nsqadmin.actions.node_commands import explain
 from nsqfast.nsqadmin.actions.order import check_name, read_json
 from nsqfast.nsqadmin.context import Context
 from nsqfast.nsqadmin.live.model import Node
-from nsqfast.nsqadmin.messages.look import FILTER_SIZE_MAX, PLACE, read_since
+from nsqfast.nsqadmin.messages.look import FILTER_SIZE_MAX, PLACE, read_since, write_since
 from nsqfast.nsqadmin.results import Result, outcome_of
 from nsqfast.nsqadmin.upstream.decoding import decode
 from nsqfast.nsqadmin.upstream.errors import UpstreamError
@@ -232,7 +233,7 @@ class Changes:
         else:
             effect |= {"filter": wanted.filter, "examined": change.examined}
         if wanted.since:
-            effect["since"] = wanted.since
+            effect["since"] = write_since(read_since(wanted.since), dt.UTC)
         if wanted.to:
             effect["to"] = wanted.to
         if wanted.action == "drop":

@@ -64,12 +64,6 @@ class Look:
         """Whether messages are passed over that do not match."""
         return bool(self.filter or self.since_ns)
 
-    def since(self, zone: dt.tzinfo | None = None) -> str:
-        """The time in ISO 8601, without its zone in the server's own; '' if there is none."""
-        if not self.since_ns:
-            return ""
-        return dt.datetime.fromtimestamp(self.since_ns // 10**9, zone).isoformat()
-
     def target(self, piece_max: int) -> str:
         """The target of the request to nsqd."""
         given: dict[str, str | int] = {"topic": self.topic, "channel": self.channel}
@@ -257,6 +251,11 @@ def read_since(text: str) -> int:
     except (ValueError, OverflowError, OSError):
         return 0
     return since_ns if 0 < since_ns < 2**63 else 0
+
+
+def write_since(since_ns: int, zone: dt.tzinfo | None = None) -> str:
+    """The same the other way round; '' for 0."""
+    return dt.datetime.fromtimestamp(since_ns // 10**9, zone).isoformat() if since_ns else ""
 
 
 def without_filter(look: Look) -> Look:

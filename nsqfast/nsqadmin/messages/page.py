@@ -20,6 +20,7 @@ from nsqfast.nsqadmin.messages.look import (
     nodes_of,
     read_look,
     without_filter,
+    write_since,
 )
 from nsqfast.nsqadmin.results import Result, outcome_of
 from nsqfast.nsqadmin.web.elements import Link
@@ -170,7 +171,7 @@ class MessagePages:
         if look.filter:
             effect["filter"] = look.filter
         if look.since_ns:
-            effect["since"] = look.since(dt.UTC)
+            effect["since"] = write_since(look.since_ns, dt.UTC)
         results = [
             Result(picture.node, not picture.is_failed, picture.sentence) for picture in pictures
         ]
@@ -198,10 +199,11 @@ class MessagePages:
                 "state": look.state,
                 "view": look.view,
                 "filter": look.filter,
-                "since": look.since(dt.UTC),
+                "since": write_since(look.since_ns, dt.UTC),
             },
             facts={
                 "look": look,
+                "since": write_since(look.since_ns),
                 "sight": sight,
                 "tabs": tabs,
                 "state_links": _links(query, "state", look.state, STATE_LABELS)
