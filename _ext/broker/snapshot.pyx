@@ -222,21 +222,22 @@ cdef class Snapshot:
     cdef void search(self) noexcept nogil:
         cdef Quest *quest = &self.quest
         cdef Message *message
+        cdef bint is_found
         cdef uint32_t i
         self.ended = AT_LIMIT
         for i in range(self.glance_count):
             message = self.glances[i].message
             if quest.wanted == 0:
                 break
-            if quest.needle is not NULL:
+            is_found = is_wanted(quest, message.id, message.timestamp_ns)
+            if is_found and quest.needle is not NULL:
                 if quest.bytes <= 0:
                     self.ended = TOO_MANY_BYTES
                     break
                 quest.bytes -= message.size
+                is_found = memmem(message.body, message.size, quest.needle, quest.needle_size) is not NULL
             quest.scans -= 1
-            if is_wanted(quest, message.id, message.timestamp_ns) and (
-                    quest.needle is NULL
-                    or memmem(message.body, message.size, quest.needle, quest.needle_size) is not NULL):
+            if is_found:
                 self.found[self.found_count] = i
                 self.found_count += 1
                 quest.wanted -= 1

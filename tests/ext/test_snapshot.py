@@ -390,7 +390,10 @@ def test_a_filter_searches_so_many_bytes_and_no_more(open_registry, memory):
     channel = channel_of(registry)
     for _ in range(70):
         registry.topic("t").put(bytes(1 << 20))
+    since_ns = time.time_ns()
     registry.topic("t").put(b"needle")
+    snapshot = complete(channel, needle=b"needle", since_ns=since_ns)  # of the old ones none is
+    assert (bodies(rows(snapshot)), snapshot.scanned) == ([b"needle"], 71)
     snapshot = complete(channel, needle=b"needle")
     assert (len(snapshot), snapshot.scanned, snapshot.next_offset) == (0, 64, 64)
     assert snapshot.remark == "64 MiB of bodies were searched"
