@@ -8,7 +8,9 @@ from nsqfast._ext.core.budget cimport Budget
 
 cdef class Bodies:
     cdef Topic topic
-    cdef bytes data
+    cdef object owner            # bytes or a Body: the memory of all of them
+    cdef const char *data
+    cdef Py_ssize_t size
     cdef bint is_binary
     cdef uint64_t count          # of messages; while lines are checked, of those behind `offset`
     cdef uint64_t seen_count     # checked so far, later: put so far

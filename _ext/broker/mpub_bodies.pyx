@@ -6,6 +6,7 @@
 A call of check lasts at most a part of a turn, and a slice is short; the rest follows in later turns.
 """
 
+from cpython.bytes cimport PyBytes_AS_STRING
 from libc.string cimport memchr
 
 from nsqfast._ext.broker.topic cimport SLICE_MAX
@@ -13,6 +14,7 @@ from nsqfast._ext.core.budget cimport begin_part, is_spent
 from nsqfast._ext.core.clock cimport monotonic_ns, wall_ns
 from nsqfast._ext.core.limits cimport WHOLE_MAX
 from nsqfast._ext.core.message cimport get_be32
+from nsqfast._ext.protocol.body cimport Body
 
 from nsqfast.errors import ProtocolError
 
@@ -24,19 +26,26 @@ cdef enum:
 cdef class Bodies:
     """ProtocolError BAD_BODY, BAD_MESSAGE or MSG_TOO_BIG (spec nsqd-http §3) before anything is queued."""
 
-    def __init__(self, Topic topic not None, bytes data not None, bint is_binary):
+    def __init__(self, Topic topic not None, data, bint is_binary):
+        cdef Body body
         self.topic = topic
-        self.data = data
+        self.owner = data
+        if isinstance(data, Body):
+            body = data
+            self.data = body.data
+            self.size = body.size
+        else:
+            self.size = len(<bytes?> data)
+            self.data = PyBytes_AS_STRING(data)
         self.is_binary = is_binary
         if is_binary:
             self.begin()
 
     cdef int begin(self) except -1:
         """Read count(4), which stands in front of {size(4) body}..."""
-        cdef const char *data = self.data
-        if len(self.data) < 4:
+        if self.size < 4:
             raise ProtocolError("BAD_BODY")
-        self.count = get_be32(data)
+        self.count = get_be32(self.data)
         if not 0 < self.count <= <uint64_t> ((self.topic.storage.settings.max_body_size - 4) // 5):
             raise ProtocolError("BAD_BODY")
         self.offset = 4
@@ -57,7 +66,7 @@ cdef class Bodies:
 
     cdef bint check_binary(self, Budget *budget) except -1:
         cdef const char *data = self.data
-        cdef Py_ssize_t size = len(self.data), message_size
+        cdef Py_ssize_t size = self.size, message_size
         cdef int64_t message_size_max = self.topic.storage.settings.max_msg_size
         while self.seen_count < self.count:
             if size - self.offset < 4:
@@ -74,7 +83,7 @@ cdef class Bodies:
     cdef bint check_lines(self, Budget *budget) except -1:
         """Empty lines are not messages."""
         cdef const char *data = self.data
-        cdef Py_ssize_t size = len(self.data), line_size
+        cdef Py_ssize_t size = self.size, line_size
         cdef int64_t message_size_max = self.topic.storage.settings.max_msg_size
         while self.offset < size:
             line_size = line_length(data + self.offset, size - self.offset)
@@ -118,7 +127,7 @@ cdef class Bodies:
         """Put so many lines that are not empty; return their size without the line ends."""
         cdef const char *data = self.data
         cdef int64_t wall = wall_ns(), monotonic = monotonic_ns()
-        cdef Py_ssize_t size = len(self.data), line_size, total = 0
+        cdef Py_ssize_t size = self.size, line_size, total = 0
         while count:
             line_size = line_length(data + self.offset, size - self.offset)
             if line_size:

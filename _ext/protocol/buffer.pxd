@@ -13,7 +13,7 @@ cdef class ReadBuffer:
     cdef Py_ssize_t size_min
     cdef Py_ssize_t claimed      # bytes that are counted before the buffer grows by them
     cdef Py_ssize_t view_count
-    cdef Py_ssize_t read_max     # bytes that one read may bring
+    cdef public Py_ssize_t read_max     # bytes that one read may bring
     cdef int calm_count          # reads in a row that would have fitted into a quarter
 
     cdef int make_room(self) except -1

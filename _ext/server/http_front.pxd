@@ -2,11 +2,13 @@
 
 from nsqfast._ext.broker.topic cimport Topic
 from nsqfast._ext.core.budget cimport Budget
+from nsqfast._ext.protocol.buffer cimport ReadBuffer
 from nsqfast._ext.protocol.http_request cimport Outcome, PlainRequest
 from nsqfast._ext.server.http_shortcut cimport Shortcut
 
 
 cdef class HttpFront:
+    cdef public ReadBuffer room       # what is read comes there first, for all connections of a listener
     cdef public bint at_rest          # nothing is partly received, waits, or ends: a request may be answered at once
     cdef public bint is_part_over     # the part is over, and the rest continues in a later turn
     cdef Budget budget

@@ -47,6 +47,12 @@ cdef class HttpFront:
         """Count units of work in the part."""
         self.is_part_over = self.is_part_over or is_spent(&self.budget, units)
 
+    def get_buffer(self, sizehint):
+        return self.room
+
+    def buffer_updated(self, Py_ssize_t nbytes):
+        self.data_received(self.room.data[:nbytes])
+
     def data_received(self, bytes data not None):
         if not self.is_part_over:
             self.begin_part()

@@ -293,10 +293,23 @@ def ask_and_read_nothing(broker: Broker, count: int, _: object) -> None:
 def begin_and_fall_silent(broker: Broker, count: int, _: object) -> None:
     """Each sends half an MPUB."""
     half = mpub(TOPIC, bytes(4000), 1000)[: 2 << 20]
+    send_and_fall_silent(broker.tcp, count, MAGIC_V2 + identify(LONG_HEARTBEATS) + half)
+
+
+def begin_and_fall_silent_over_http(broker: Broker, count: int, _: object) -> None:
+    """Each sends half a body for /mpub."""
+    head = (
+        f"POST /mpub?topic={TOPIC} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4000000\r\n\r\n"
+    )
+    send_and_fall_silent(broker.http, count, head.encode() + bytes(2 << 20))
+
+
+def send_and_fall_silent(address: str, count: int, half: bytes) -> None:
+    """Over so many connections."""
     with ExitStack() as stack:
         for _ in range(count):
-            one = stack.enter_context(socket.create_connection(address_of(broker.tcp)))
-            one.sendall(MAGIC_V2 + identify(LONG_HEARTBEATS) + half)
+            one = stack.enter_context(socket.create_connection(address_of(address)))
+            one.sendall(half)
         time.sleep(SILENT_SECONDS)
 
 
@@ -401,5 +414,6 @@ ATTACKS = (
     Attack("connections come and go", connect_and_leave, (100,), (5000,)),
     Attack("read no answer to 100 × /stats", ask_and_read_nothing, (4,), (40,), have_topics),
     Attack("send half an MPUB", begin_and_fall_silent, (4,), (100,), None, LARGE),
+    Attack("send half a /mpub", begin_and_fall_silent_over_http, (4,), (100,), None, LARGE),
     Attack("POST from another site", post_from_elsewhere, (100,), (10_000,)),
 )

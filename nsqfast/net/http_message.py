@@ -16,6 +16,7 @@ from urllib.parse import unquote
 if TYPE_CHECKING:
     from nsqfast._ext.core.log_quota import LogQuota
     from nsqfast._ext.core.usage import Usage
+    from nsqfast._ext.protocol.body import Body
 
 TEXT = "text/plain; charset=utf-8"
 JSON = "application/json; charset=utf-8"
@@ -62,6 +63,7 @@ class Request:
         "path",
         "query",
         "remote",
+        "response",
         "route",
         "target",
         "usage",
@@ -74,9 +76,10 @@ class Request:
             self.path, self.query = _split_cached(target)
         else:
             self.path, self.query = split_target(target)
-        self.body = b""
+        self.body: bytes | Body = b""  # a Body: it came in pieces
         self.headers: dict[bytes, bytes] = {}  # names in lower case
         self.remote = remote
+        self.response: Response | None = None  # once it is known, and waits for those before it
         self.route = OTHER  # under which it is counted
         self.lines: LogQuota | None = None  # quota of log lines, for its connection
         self.oversize = FITS

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 import httptools
 
-from nsqfast._ext.core.memory import charge_bytes, is_full
+from nsqfast._ext.core.memory import is_full
+from nsqfast._ext.protocol.body import Body
 from nsqfast._ext.server.http_shortcut import Shortcut
 from nsqfast.net.http_message import ACTUAL, DECLARED, Request, Response
+from nsqfast.net.turns import Turns
 
 if TYPE_CHECKING:
     from nsqfast._ext.core.log_quota import LogQuota
@@ -49,8 +51,9 @@ class _StopParsingError(Exception):
 class HttpReceiver:
     """Collects one request after the other and enforces every size limit."""
 
-    def __init__(self, handler: Handler) -> None:
+    def __init__(self, handler: Handler, turns: Turns) -> None:
         self._handler = handler
+        self._turns = turns
         self._parser = httptools.HttpRequestParser(self)
         self._remote = ""
         self._lines: LogQuota | None = None
@@ -63,8 +66,7 @@ class HttpReceiver:
         self._headers: dict[bytes, bytes] = {}
         self._head_size = 0
         self._request: Request | None = None  # set when its headers are complete
-        self._body: bytes | bytearray = b""
-        self._charged_size = 0  # of a body that came in pieces
+        self._body: bytes | Body = b""
         self._body_size = 0
         self._body_size_max = 0
         self._steps = (
@@ -175,12 +177,10 @@ class HttpReceiver:
             return
         if is_full():
             self._refuse(503, NO_MEMORY)
-        charge_bytes(len(body))
-        self._charged_size += len(body)
-        if isinstance(self._body, bytearray):
-            self._body += body
-        else:
-            self._body = bytearray(self._body) + body
+        if isinstance(self._body, bytes):
+            first, self._body = self._body, Body()
+            self._body.add(first)
+        self._body.add(body)
 
     def on_chunk_header(self) -> None:
         self._steps += 1
@@ -191,18 +191,16 @@ class HttpReceiver:
         request = self._request
         if request is None or self._is_input_over:
             raise _StopParsingError
-        body = self._body
-        request.body = body if type(body) is bytes else bytes(body)
-        self._drop_body()
+        self._request = None  # its body goes when it was handled
+        request.body, self._body = self._body, b""
         if request.close:
             self._is_input_over = True
         self._take(request)
 
     def _drop_body(self) -> None:
+        if isinstance(self._body, Body):
+            self._turns.join(self._body.free)  # many may be dropped at once
         self._body = b""
-        if self._charged_size:
-            charge_bytes(-self._charged_size)
-            self._charged_size = 0
 
     # refusing
 

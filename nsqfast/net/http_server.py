@@ -1,6 +1,6 @@
 """The server's half of one HTTP/1 connection: bytes in, requests to a handler, answers out in order.
 
-    HttpFront ─► receive ─► parser ─► queue ─► handler ─► slots ─► out ─► one transport.write
+    HttpFront ─► receive ─► parser ─► queue ─► handler ─► ready ─► out ─► one transport.write
     plain        in slices            only when           answers that    gathered per read
     publishes    (input: the rest)    blocked             wait for a disk
 
@@ -17,7 +17,6 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import cast
 
@@ -43,15 +42,7 @@ CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 INTERNAL_ERROR = Response(500, b"500 Internal Server Error", TEXT)
 
 
-@dataclass(slots=True, eq=False)
-class _Slot:
-    """The place of one answer in the queue of waiting answers."""
-
-    request: Request
-    response: Response | None
-
-
-class HttpProtocol(HttpFront, HttpReceiver, asyncio.Protocol):
+class HttpProtocol(HttpFront, HttpReceiver, asyncio.BufferedProtocol):
     """One connection."""
 
     def __init__(
@@ -61,8 +52,8 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.Protocol):
         connections: "set[HttpProtocol] | None" = None,
         turns: Turns | None = None,
     ) -> None:
-        super().__init__(handler)
-        self._turns = turns or Turns()
+        super().__init__(handler, turns or Turns())
+        self.room = self._turns.room
         self._limits = limits
         self._connections = connections
         self._loop = asyncio.get_running_loop()
@@ -70,12 +61,14 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.Protocol):
         # waiting requests and answers
         self._input = memoryview(b"")
         self._queue: deque[Request] = deque()
-        self._slots: deque[_Slot] = deque()
-        self._running: _Slot | None = None  # its request may still have effects: no other begins
+        self._unanswered: deque[Request] = (
+            deque()
+        )  # those before the queue; the first lacks an answer
+        self._running: Request | None = None  # its request may still have effects: no other begins
         self._out: list[bytes] = []
         self._out_size = 0
         self._unsent = Unsent()
-        self._is_write_paused = self._is_read_paused = False
+        self._is_write_paused = self._is_read_paused = self._is_held = False
         self._is_advance_due = False
         self._is_eof_due = False  # the peer's EOF came before its turn to run
         # state of the end
@@ -106,16 +99,29 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.Protocol):
             self._advance()
         else:
             self._feed(data)
-            if self._queue or self._slots or self._is_finished:
+            if self._queue or self._unanswered or self._is_finished:
                 self._advance()
             elif self._out:
                 self._flush()
         if self._receiving:
             self._watch_receiving()
+            self._share_turn(len(data))
         else:
             self.last_active = self._loop.time()
         self._end_part()
         return self._is_at_rest()
+
+    def _share_turn(self, size: int) -> None:
+        """The rest of a large body is read in a later turn if this one has read so much already, from whomever."""
+        if self._body_size > SLICE_SIZE and not self._is_held:
+            self._is_held = self._turns.hold(size, self._read_on)
+            self._choose_reading()
+
+    def _read_on(self) -> None:
+        self._is_held = False
+        begun = self._begun
+        self._choose_reading()
+        self._begun = begun  # a turn is short: the time limit still counts from the first byte
 
     def begin(self, body_size: int) -> None:
         """HttpFront holds a request back until its body has come; until then it counts like any other."""
@@ -138,10 +144,11 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.Protocol):
         return not self._input and self._is_idle()
 
     def _is_idle(self) -> bool:
-        waits = self._slots or self._queue or self._out or self._unsent or self._is_write_paused
-        return not (
-            waits or self._receiving or self._is_input_over or self._handler.shortcut is None
+        waits = (
+            self._unanswered or self._queue or self._out or self._unsent or self._is_write_paused
         )
+        ends = self._is_input_over or self._handler.shortcut is None
+        return not (waits or self._receiving or ends)
 
     def eof_received(self) -> bool:
         """A peer that has sent everything still gets its answers."""
@@ -151,7 +158,7 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.Protocol):
             self._is_eof_due = True
             return True
         self._is_input_over = True
-        return bool(self._slots or self._queue or self._out or self._unsent)
+        return bool(self._unanswered or self._queue or self._out or self._unsent)
 
     def pause_writing(self) -> None:
         self._is_write_paused = True
@@ -171,7 +178,7 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.Protocol):
         self._is_input_over = self._is_finished = True
         self._input = memoryview(b"")
         self._queue.clear()
-        self._slots.clear()
+        self._unanswered.clear()
         self._running = None
         self._out.clear()
         self._unsent.drop()
@@ -195,7 +202,7 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.Protocol):
 
     def _pay_continue(self) -> None:
         """Send "100 Continue", unless earlier answers have to go first."""
-        if self._continue_owed and not self._slots and not self._queue:
+        if self._continue_owed and not self._unanswered and not self._queue:
             self._continue_owed = False
             self._out.append(CONTINUE)
 
@@ -204,16 +211,16 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.Protocol):
         self._receiving = False
         self._drop_body()
         self._is_input_over = self._is_lingering = True
-        if text is None:
-            text = f"{status} {HTTPStatus(status).phrase}"
+        text = f"{status} {HTTPStatus(status).phrase}" if text is None else text
         request = Request("", b"/", self._remote)
         request.close = True
         response = Response(status, text.encode(), TEXT if text else "", close=True)
-        if self._slots or self._queue or self._unsent:
+        if self._unanswered or self._queue or self._unsent:
             # Its turn is last; a queue before it is short and will be handled soon.
             while self._queue:
                 self._handle(self._queue.popleft())
-            self._slots.append(_Slot(request, response))
+            request.response = response
+            self._unanswered.append(request)
         else:
             self._emit(request, response)
 
@@ -221,7 +228,7 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.Protocol):
         return self.is_part_over or self._running is not None or self._is_full()
 
     def _is_full(self) -> bool:
-        is_crowded = self._out_size >= OUT_SIZE_MAX or len(self._slots) >= WAITING_COUNT_MAX
+        is_crowded = self._out_size >= OUT_SIZE_MAX or len(self._unanswered) >= WAITING_COUNT_MAX
         return self._is_write_paused or is_crowded or bool(self._unsent)
 
     def _take(self, request: Request) -> None:
@@ -240,31 +247,27 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.Protocol):
                 log.exception("HTTP: %s %r failed%s", request.method, request.target, note)
             answer = INTERNAL_ERROR
         if not isinstance(answer, Response):
-            slot = _Slot(request, None)
-            self._slots.append(slot)
+            self._unanswered.append(request)
             if not isinstance(answer, asyncio.Future):
-                self._running = slot
+                self._running = request
             future = asyncio.ensure_future(answer)
-            future.add_done_callback(lambda done: self._fill(slot, done))
-        elif self._slots or self._unsent:
-            self._slots.append(_Slot(request, answer))
+            future.add_done_callback(lambda done: self._fill(request, done))
+        elif self._unanswered or self._unsent:
+            request.response = answer
+            self._unanswered.append(request)
         else:
             self._emit(request, answer)
         self.count(REQUEST_UNITS)
 
-    def _fill(self, slot: _Slot, done: "asyncio.Future[Response]") -> None:
-        if done.cancelled():
-            slot.response = INTERNAL_ERROR
-        elif error := done.exception():
-            if (note := slot.request.admit_line()) is not None:
-                log.error("HTTP: %r failed%s", slot.request.target, note, exc_info=error)
-            slot.response = INTERNAL_ERROR
-        else:
-            slot.response = done.result()
-        if self._running is slot:
+    def _fill(self, request: Request, done: "asyncio.Future[Response]") -> None:
+        error = None if done.cancelled() else done.exception()
+        if error and (note := request.admit_line()) is not None:
+            log.error("HTTP: %r failed%s", request.target, note, exc_info=error)
+        request.response = INTERNAL_ERROR if done.cancelled() or error else done.result()
+        if self._running is request:
             self._running = None
             self._advance_soon()
-        elif self._slots and self._slots[0] is slot:
+        elif self._unanswered and self._unanswered[0] is request:
             self._advance_soon()
 
     def _emit(self, request: Request, response: Response) -> None:
@@ -291,9 +294,8 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.Protocol):
 
     def _emit_ready(self, *, is_last: bool = False) -> None:
         self._send_pieces(is_last=is_last)
-        while self._slots and self._slots[0].response is not None and not self._unsent:
-            slot = self._slots.popleft()
-            self._emit(slot.request, cast("Response", slot.response))
+        while self._unanswered and not self._unsent and (response := self._unanswered[0].response):
+            self._emit(self._unanswered.popleft(), response)
             self._send_pieces(is_last=is_last)
 
     def _advance_soon(self, plan: Callable[[Callable[[], None]], object] | None = None) -> None:
@@ -340,22 +342,20 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.Protocol):
             self._pay_continue()
             is_held_back = self._is_input_over or self._queue or self._is_blocked()
             if self._input and not is_held_back:
-                size = WAITING_SLICE_SIZE if self._slots else SLICE_SIZE
+                size = WAITING_SLICE_SIZE if self._unanswered else SLICE_SIZE
                 piece, self._input = self._input[:size], self._input[size:]
                 self._feed(piece)
             elif not self._flush():
                 break
         if self._is_input_over:
             self._input = memoryview(b"")
-        if self._unsent:
-            pass  # the rest follows when the peer has read
-        elif self._is_finished:
+        if self._is_finished and not self._unsent:
             self._finish()
-            return
-        elif self._is_input_over and not self._slots and not self._queue and self._transport:
-            self._transport.close()  # the peer's EOF came before its last answers
-            return
-        self._choose_reading()
+        elif self._is_input_over and not (self._unsent or self._unanswered or self._queue):
+            if self._transport is not None:  # the peer's EOF came before its last answers
+                self._transport.close()
+        else:
+            self._choose_reading()
 
     def _flush(self) -> bool:
         """Write the gathered output; returns whether there was any."""
@@ -372,9 +372,8 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.Protocol):
         transport = self._transport
         if transport is None or transport.is_closing():
             return
-        waits = bool(self._input or self._queue) or self._is_full()
-        if self._is_lingering and self._is_finished:
-            waits = False
+        drops = self._is_lingering and self._is_finished  # whatever still comes
+        waits = self._is_held or (not drops and bool(self._input or self._queue or self._is_full()))
         if waits == self._is_read_paused:
             return
         self._is_read_paused = waits
@@ -413,7 +412,7 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.Protocol):
     def _deadline(self) -> float:
         if self._linger_until:
             return self._linger_until
-        if self._slots or self._queue or self._is_write_paused or not self._receiving:
+        if self._unanswered or self._queue or self._is_write_paused or not self._receiving:
             return self.last_active + self._limits.idle_timeout_s
         return self._begun + self._limits.receive_s(self._body_size)
 
@@ -430,7 +429,7 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.Protocol):
         if transport is None:
             return
         now = self._loop.time()
-        if self._slots and not self._is_write_paused:
+        if self._unanswered and not self._is_write_paused:
             self.last_active = now  # the delay is ours, not the peer's
         deadline = self._deadline()
         if deadline > now:

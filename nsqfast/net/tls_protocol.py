@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from nsqfast._ext.core.memory import charge_bytes
+from nsqfast._ext.protocol.buffer import ReadBuffer
 from nsqfast.gotext import format_address
 from nsqfast.streams.adapter import StreamError
 from nsqfast.streams.tls import NOT_TLS, TlsStream
@@ -23,22 +24,25 @@ PLAIN_HTTP = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an
 METHODS = (b"GET ", b"HEAD ", b"POST ", b"PUT ", b"OPTIONS ")
 
 
-class TlsProtocol(asyncio.Protocol):
+class TlsProtocol(asyncio.BufferedProtocol):
     """One connection; `make_inner` makes the protocol that takes over when the handshake is done.
 
-    The connection is in `connections` as long as it lasts, including the handshake.
+    It reads into `room`, which others use, too. The connection is in `connections` as long as it lasts, including the
+    handshake.
     """
 
     def __init__(
         self,
         make_inner: Callable[[], asyncio.Protocol],
         context: ssl.SSLContext,
+        room: ReadBuffer,
         connections: "set[Any] | None" = None,
     ) -> None:
         self._make_inner = make_inner
         self._connections = connections
         self._inner: asyncio.Protocol | None = None
         self.context = context
+        self._room = room
         self._stream = TlsStream(context)
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -54,7 +58,17 @@ class TlsProtocol(asyncio.Protocol):
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(HANDSHAKE_TIMEOUT_S, self._fail, "i/o timeout")
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> ReadBuffer:  # noqa: ARG002
+        return self._room
+
+    def buffer_updated(self, nbytes: int) -> None:
+        room = self._room
+        room.advance(nbytes)
+        data = room.waiting()
+        room.discard(nbytes)
+        self._receive(data)
+
+    def _receive(self, data: bytes) -> None:
         transport = self._transport
         if transport is None or self._has_ended:
             return

@@ -33,7 +33,7 @@ class Config:
 
     def put(self, request: Request) -> Response:
         """Change a setting; only some can change while clients are connected."""
-        body, name = request.body, _name(request)
+        body, name = bytes(request.body), _name(request)
         if request.oversize or not body or len(body) > self._options.max_msg_size:
             raise HttpError(413, "INVALID_VALUE")
         if name == "log_level":

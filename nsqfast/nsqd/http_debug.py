@@ -76,7 +76,8 @@ def heap(_request: Request) -> Response:
 def set_block_rate(request: Request) -> Response:
     """Checks its argument as nsqd does, and has no effect: there is no block profile."""
     rate = ""
-    for source in (request.body, request.query):  # a form's value takes precedence over the query's
+    # A form's value takes precedence over the query's.
+    for source in (bytes(request.body), request.query):
         try:
             rate = rate or parse_query(source).get("rate", "")
         except ValueError:

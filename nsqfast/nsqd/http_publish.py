@@ -9,7 +9,6 @@ from nsqfast._ext.broker.mpub_bodies import Bodies
 from nsqfast._ext.broker.registry import Registry
 from nsqfast._ext.broker.topic import Topic
 from nsqfast._ext.core.budget import Part
-from nsqfast._ext.core.memory import charge_bytes
 from nsqfast._ext.core.usage import Usage
 from nsqfast._ext.server.http_shortcut import Shortcut
 from nsqfast.errors import ProtocolError
@@ -59,7 +58,7 @@ class Publisher:
         topic = self.open_topic(required(values, "topic"))
         defer_ms = self._defer_ms(values["defer"]) if "defer" in values else 0
         try:
-            ticket = topic.put(body, defer_ms)
+            ticket = topic.put(bytes(body), defer_ms)
         except NotTakenError as error:
             return not_taken(error)
         # A deferred message is already written.
@@ -75,26 +74,23 @@ class Publisher:
         if request.oversize == ACTUAL:
             raise HttpError(413, "BODY_TOO_BIG")
         if request.usage is not None:
-            _pay(request.usage, _count(request.body, is_binary))
+            _pay(request.usage, _count(bytes(request.body), is_binary))
         try:
             bodies = Bodies(topic, request.body, is_binary)
             if not bodies.check() or bodies.is_large:
-                return self._put_later(bodies, topic, len(request.body))
+                return self._put_later(bodies, topic)
             ticket = bodies.put()
         except (ProtocolError, NotTakenError) as error:
             return _refuse(error)
         return self.when_durable(ticket, topic)
 
-    async def _put_later(self, bodies: Bodies, topic: Topic, size: int) -> Response:
+    async def _put_later(self, bodies: Bodies, topic: Topic) -> Response:
         """Publish one request at a time, a part in each turn; answers after the last message."""
-        charge_bytes(size)
         try:
             async with self._line:
                 answer = await self._put_in_parts(bodies, topic)
         except (ProtocolError, NotTakenError) as error:
             return _refuse(error)
-        finally:
-            charge_bytes(-size)
         return answer if isinstance(answer, Response) else await answer
 
     async def _put_in_parts(self, bodies: Bodies, topic: Topic) -> Response | Awaitable[Response]:

@@ -85,6 +85,7 @@ class Server:
         self.listeners: dict[str, Listener] = {}
         self._reserve: DescriptorReserve | None = None
         self._clients: list[set[HttpProtocol]] = []  # of each HTTP listener
+        self._turns = Turns()
         self._sync_fd = -1
         self._statsd: Statsd | None = None
         self.auth: AuthClient | None = None
@@ -235,7 +236,7 @@ class Server:
         clients: set[Any] = set()
         self._clients.append(clients)
         connections = clients
-        protocol: Factory = partial(HttpProtocol, api, connections=clients, turns=Turns())
+        protocol: Factory = partial(HttpProtocol, api, connections=clients, turns=self._turns)
         refusal: Factory = refuse_http
         if is_tls:
             connections = set()  # includes connections whose handshake is not finished
@@ -246,7 +247,7 @@ class Server:
     def _under_tls(self, make_inner: Factory, connections: set[Any] | None) -> TlsProtocol:
         # The current context: a reload counts for every connection after it.
         assert self.tls_context is not None
-        return TlsProtocol(make_inner, self.tls_context, connections)
+        return TlsProtocol(make_inner, self.tls_context, self._turns.room, connections)
 
     def _serve_on(
         self, name: str, make: Factory, open_count: Callable[[], int], refusal: Factory

@@ -9,6 +9,7 @@ from nsqfast._ext.broker.registry import Registry
 
 from nsqfast.net.browsers import BrowserRules
 from nsqfast.net.http_server import HttpProtocol
+from nsqfast.net.turns import Turns
 from nsqfast.nsqd.http_api import HttpApi
 from nsqfast.nsqd.options import Options
 from support.core import Peer
@@ -107,6 +108,7 @@ class HttpBroker:
         self.api = HttpApi(server, rules, is_plain=True, serves_admin=True)
         self.shortcut = self.api.shortcut if has_shortcut else None
         self.asked = []
+        self.turns = Turns()
 
     def limit(self, method, path):
         return self.api.limit(method, path)
@@ -116,7 +118,7 @@ class HttpBroker:
         return self.api(request)
 
     def connect(self, *host):
-        protocol, wire = HttpProtocol(self), Wire(*host)
+        protocol, wire = HttpProtocol(self, turns=self.turns), Wire(*host)
         wire.protocol = protocol
         protocol.connection_made(wire)
         return protocol, wire
@@ -129,9 +131,7 @@ class HttpBroker:
                 break
             protocol.data_received(piece)
             await asyncio.sleep(0)
-            while (
-                protocol._turns._waiting
-            ):  # on a busy machine the rest has to wait for a later turn
+            while self.turns._waiting:  # on a busy machine the rest has to wait for a later turn
                 await asyncio.sleep(0)
         goes_on = protocol.eof_received()
         protocol.connection_lost(None)

@@ -18,6 +18,7 @@ from nsqfast.net.descriptor_reserve import DescriptorReserve
 from nsqfast.net.listener import Ceiling, Factory, Listener
 from nsqfast.net.refusal import refuse_http
 from nsqfast.net.tls_protocol import TlsProtocol
+from nsqfast.net.turns import Turns
 from nsqfast.nsqadmin.access.headers import SecurityHeaders
 from nsqfast.nsqadmin.options import Options
 from nsqfast.refusals import REFUSED
@@ -145,10 +146,12 @@ def serve(
     else:
         opened: set[Any] = set()  # includes those whose handshake is not finished
 
+        room = Turns().room
+
         def under_tls(make_inner: Factory, counted: "set[Any] | None") -> TlsProtocol:
             context = tls_context()  # that of the last reload
             assert context is not None
-            return TlsProtocol(make_inner, context, counted)
+            return TlsProtocol(make_inner, context, room, counted)
 
         make = partial(under_tls, make, opened)
         ceiling = Ceiling(count_max, partial(under_tls, refuse_http, None))

@@ -13,6 +13,7 @@ from nsqfast.net.http_message import Request, Response
 from nsqfast.net.http_reply import error_answer
 from nsqfast.net.http_server import HttpProtocol
 from nsqfast.net.listener import Listener
+from nsqfast.net.turns import Turns
 from nsqfast.stats.prometheus import Format
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class MetricsServer:
         """Serve on return, at the returned address; OptionsError if it is unavailable."""
         self._socket = addresses.listen(self._address)
         self._reserve = DescriptorReserve(asyncio.get_running_loop())
-        make = partial(HttpProtocol, self, connections=self._clients)
+        make = partial(HttpProtocol, self, connections=self._clients, turns=Turns())
         self._listener = Listener(
             "metrics", self._socket, make, self._reserve, self._clients.__len__
         )

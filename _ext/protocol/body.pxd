@@ -1,0 +1,9 @@
+"""The body of one HTTP request."""
+
+
+cdef class Body:
+    cdef char *data
+    cdef Py_ssize_t size
+    cdef Py_ssize_t capacity
+
+    cdef int grow(self, Py_ssize_t wanted) except -1

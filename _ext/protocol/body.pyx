@@ -1,0 +1,55 @@
+"""A body that comes in pieces. It grows without being copied: 5 MB would take longer than a part of a turn. What came
+counts as memory until it is freed.
+"""
+
+from cpython.buffer cimport PyBuffer_FillInfo
+from libc.string cimport memcpy
+
+from nsqfast._ext.core.limits cimport INPUT_SIZE
+from nsqfast._ext.core.memory cimport account, charge
+
+
+cdef extern from "core/block.h":
+    void *nsq_block_resize(void *block, Py_ssize_t before, Py_ssize_t size)
+    void nsq_block_free(void *block, Py_ssize_t size)
+
+
+cdef class Body:
+    """Its buffer interface exposes all that came; nothing may be added or freed meanwhile."""
+
+    def __dealloc__(self):
+        self.free()
+
+    def __len__(self):
+        return self.size
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        PyBuffer_FillInfo(view, self, self.data, self.size, 1, flags)
+
+    def add(self, bytes piece not None):
+        """Append it."""
+        cdef Py_ssize_t size = len(piece)
+        if self.capacity - self.size < size:
+            self.grow(self.size + size)
+        memcpy(self.data + self.size, <const char *> piece, size)
+        self.size += size
+        charge(&account, size)
+
+    cdef int grow(self, Py_ssize_t wanted) except -1:
+        cdef Py_ssize_t capacity = max(self.capacity, INPUT_SIZE)
+        cdef char *data
+        while capacity < wanted:
+            capacity *= 2
+        data = <char *> nsq_block_resize(self.data, self.capacity, capacity)
+        if data is NULL:
+            raise MemoryError
+        self.data = data
+        self.capacity = capacity
+        return 0
+
+    def free(self):
+        """Give the memory back: a large one takes as long as some hundred commands."""
+        charge(&account, -self.size)
+        nsq_block_free(self.data, self.capacity)
+        self.data = NULL
+        self.size = self.capacity = 0
