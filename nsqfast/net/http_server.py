@@ -340,8 +340,7 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.BufferedProtocol):
             while self._queue and not self._is_blocked():
                 self._handle(self._queue.popleft())
             self._pay_continue()
-            is_held_back = self._is_input_over or self._queue or self._is_blocked()
-            if self._input and not is_held_back:
+            if self._input and not (self._is_input_over or self._is_blocked()):
                 size = WAITING_SLICE_SIZE if self._unanswered else SLICE_SIZE
                 piece, self._input = self._input[:size], self._input[size:]
                 self._feed(piece)
