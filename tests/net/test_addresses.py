@@ -9,6 +9,7 @@ import pytest
 
 from nsqfast.errors import OptionsError
 from nsqfast.gotext import format_address, format_host, format_peer_host
+from nsqfast.net import addresses
 from nsqfast.net.addresses import (
     Inet,
     Unix,
@@ -89,8 +90,18 @@ def test_wildcard_takes_both_families(text):
     with listen(text) as listener:
         _, port = bound_address(listener)
         assert can_connect(socket.AF_INET, "127.0.0.1", port)
-        if listener.family == socket.AF_INET6:
+        if socket.has_dualstack_ipv6():
             assert can_connect(socket.AF_INET6, "::1", port)
+
+
+def test_of_a_names_addresses_that_of_ipv4_is_taken(monkeypatch):
+    found = [
+        (socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("::1", 0, 0, 0)),
+        (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 0)),
+    ]
+    monkeypatch.setattr(addresses.socket, "getaddrinfo", lambda *_, **__: found)
+    with listen("both.example:0") as listener:
+        assert bound_address(listener)[0] == "127.0.0.1"
 
 
 def test_port_in_use():

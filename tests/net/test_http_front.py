@@ -164,6 +164,18 @@ async def test_half_a_request_is_given_up(one):
 
 
 @front
+async def test_a_peer_that_reads_slowly_is_not_listened_to_for_longer(one):
+    await one.hear(HEAD + b"aa")
+    await one.let_pass(31)
+    assert one.wire.has_eof
+    for _ in range(8):
+        one.protocol.pause_writing()
+        one.protocol.resume_writing()
+        await one.let_pass(0.25)
+    assert one.wire.is_ended
+
+
+@front
 async def test_what_waits_is_read_after_a_loop_stood_still(one):
     await one.hear(HEAD + b"aa")
     await one.stand_still(40)

@@ -12,6 +12,10 @@ from nsqfast.net.http_query import parse_query
 from nsqfast.net.http_receiver import HEAD_SIZE_MAX, IGNORED_BODY_SIZE_MAX
 from nsqfast.net.http_server import WAITING_COUNT_MAX, HttpProtocol
 from nsqfast.net.router import Router
+from nsqfast.net.tls import TLS_1_2, ServerTls
+from nsqfast.net.tls_protocol import TlsProtocol
+from nsqfast.net.turns import Turns
+from support.certificates import Certificates
 from support.talks import beside
 
 BODY_SIZE_MAX = 1000
@@ -50,7 +54,7 @@ class Echo:
         return Response(200, text + request.body, TEXT)
 
 
-def serve(talk, limits=LONG):
+def serve(talk, limits=LONG, ours=None, theirs=None):
     """Runs `talk(echo, connect)` beside a listener; an error that reaches the loop fails the test."""
 
     async def run():
@@ -59,14 +63,19 @@ def serve(talk, limits=LONG):
         loop.set_exception_handler(lambda _loop, context: errors.append(context))
         echo = Echo()
         connections = echo.connections
-        server = await loop.create_server(
-            lambda: HttpProtocol(echo, limits, connections), "127.0.0.1", 0
-        )
+
+        def make():
+            return HttpProtocol(echo, limits, connections)
+
+        def make_under_tls():
+            return TlsProtocol(make, ours, Turns().room)
+
+        server = await loop.create_server(make_under_tls if ours else make, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
         writers = []
 
         async def connect():
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=theirs)
             writers.append(writer)
             return reader, writer
 
@@ -140,6 +149,7 @@ CHUNKED = (
         (b"GET http://h:1/p?q HTTP/1.1\r\nHost: x\r\n\r\n", b"GET /p q "),
         (b"GET /t?topic=a#ephemeral HTTP/1.1\r\nHost: x\r\n\r\n", b"GET /t topic=a#ephemeral "),
         (b"GET /%61%2Fb HTTP/1.1\r\nHost: x\r\n\r\n", b"GET /a/b  "),
+        (b"GET /a://b/c HTTP/1.1\r\nHost: x\r\n\r\n", b"GET /a://b/c  "),
     ],
 )
 @beside(serve)
@@ -286,6 +296,19 @@ async def test_peer_that_does_not_read_stops_the_handler(echo, connect):
         assert len((await read_answer(reader))[2]) == 1_000_000
 
 
+def test_a_peer_reads_as_it_likes_under_tls(tmp_path):
+    async def talk(_echo, connect):
+        reader, writer = await connect()
+        writer.write(b"GET /big HTTP/1.1\r\nHost: x\r\n\r\n" * 40)
+        for _ in range(40):
+            assert len((await read_answer(reader))[2]) == 1_000_000
+
+    certificates = Certificates(tmp_path)
+    files = certificates.path("server.crt"), certificates.path("server.key")
+    ours = ServerTls(*files, client_auth_policy="", root_ca_file="", version_min=TLS_1_2).context()
+    serve(talk, LONG, ours, certificates.client_context())
+
+
 @beside(serve, SHORT)
 async def test_peer_that_never_reads_is_dropped(echo, connect):
     _reader, writer = await connect()
@@ -349,21 +372,30 @@ def test_ignored_body_is_bounded_too():
     assert b"\r\nConnection: close\r\n" in answer
 
 
+ASKED = b"GET /a HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+LONG_HEADER = b"X-Header: %b\r\n" % (b"a" * (HEAD_SIZE_MAX // 11))
+
+
 @pytest.mark.parametrize(
     "sent",
     [
         b"GET /" + b"a" * (HEAD_SIZE_MAX + 100) + b" HTTP/1.1\r\nHost: x\r\n\r\n",
         b"GET / HTTP/1.1\r\nX: " + b"a" * (HEAD_SIZE_MAX * 2),
         b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * HEAD_SIZE_MAX,
+        ASKED + LONG_HEADER * 11 + b"\r\n",
         CHUNKED[:-2] + b"T: " + b"a" * (HEAD_SIZE_MAX * 2),
         CHUNKED[:-2] + b"T: a\r\n" * HEAD_SIZE_MAX,
         CHUNKED[:-20].rpartition(b"\r\n")[0] + b"\r\n5;" + b"e" * (HEAD_SIZE_MAX * 2),
     ],
-    ids=["target", "header", "headers", "trailer", "trailers", "extension"],
+    ids=["target", "header", "headers", "long headers", "trailer", "trailers", "extension"],
 )
 def test_endless_heads(sent):
     answer = exchange(sent, HttpLimits(linger_s=0.05))
     assert answer.startswith((b"HTTP/1.1 431 ", b"HTTP/1.1 400 "))
+
+
+def test_a_long_head():
+    assert exchange(ASKED + LONG_HEADER * 10 + b"\r\n").startswith(b"HTTP/1.1 200 ")
 
 
 @pytest.mark.parametrize(

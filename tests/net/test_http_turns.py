@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import logging
+from types import SimpleNamespace
 
 import pytest
 from nsqfast._ext.core.log_quota import LogQuota
@@ -103,6 +104,17 @@ async def test_order_is_kept_between_both_kinds(talk):
 
 
 @front
+async def test_a_plain_publish_does_not_overtake_what_waits_for_its_turn(talk):
+    """As under TLS, where it may come in a piece of its own."""
+    begin_parts(talk, 10 * REQUEST_UNITS)
+    talk.protocol.data_received(GET * 20)
+    talk.protocol.data_received(PLAIN)
+    await turns(talk, 20, b"handled")
+    await turns(talk, 1, b"<")
+    assert talk.wire.answers.endswith(b"<1>")
+
+
+@front
 async def test_the_peers_end_waits_for_its_turn(talk):
     begin_parts(talk, 10 * REQUEST_UNITS)
     talk.protocol.data_received(GET * COUNT)
@@ -175,6 +187,15 @@ async def test_who_waits_for_its_turns_is_not_silent(talk):
     while talk.wire.answers.count(b"handled") < COUNT:
         await talk.stand_still(1)
         assert not talk.wire.is_ended
+
+
+def test_a_route_that_fails():
+    def fail(_request):
+        raise RuntimeError("boom")
+
+    route = SimpleNamespace(path="/x", run=fail)
+    answer = Routes(logging.getLogger("nsqd")).run(route, Request("GET", b"/x", "here"))
+    assert (answer.status, answer.body) == (500, b'{"message":"INTERNAL_ERROR"}')
 
 
 def test_lines_that_a_peer_causes_are_bounded(caplog):

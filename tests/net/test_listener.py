@@ -1,8 +1,12 @@
-"""Connections that come all at once."""
+"""Connections that come all at once, and how many descriptors they may take."""
 
 import asyncio
 import socket
+from resource import RLIM_INFINITY
 
+import pytest
+
+from nsqfast.net import descriptor_reserve
 from nsqfast.net.descriptor_reserve import DescriptorReserve
 from nsqfast.net.listener import BATCH_COUNT, Listener
 
@@ -52,3 +56,20 @@ def test_only_so_many_are_accepted_in_one_turn():
     turns = asyncio.run(accept_all())
     assert len(turns) == COUNT
     assert max(turns.count(turn) for turn in turns) == BATCH_COUNT
+
+
+@pytest.mark.parametrize(
+    ("limit", "count"), [(96, 72), (20_000, 20_000 - 256), (RLIM_INFINITY, 1 << 31)]
+)
+def test_the_highest_descriptors_are_for_files(monkeypatch, limit, count):
+    """Of those that the process may open, where it could not raise its limit."""
+    limits = limit, RLIM_INFINITY
+    monkeypatch.setattr(descriptor_reserve.resource, "getrlimit", lambda _kind: limits)
+
+    async def judge():
+        reserve = DescriptorReserve(asyncio.get_running_loop())
+        judged = [reserve.admits(count - 1), reserve.admits(count)]
+        reserve.close()
+        return judged
+
+    assert asyncio.run(judge()) == [True, False]

@@ -214,8 +214,9 @@ def test_when_certificates_end(tmp_path, days, level):
 
 def test_limits(tmp_path, monkeypatch):
     monkeypatch.setattr(limits.resource, "getrlimit", lambda _kind: (1024, 1024))
-    numbers = {"vm.max_map_count": 1000, "net.core.somaxconn": None}
-    monkeypatch.setattr(limits, "_read_kernel_number", numbers.get)
+    (tmp_path / "vm").mkdir()
+    (tmp_path / "vm" / "max_map_count").write_text("1000\n")
+    monkeypatch.setattr(limits, "Path", lambda _proc, *parts: tmp_path.joinpath(*parts))
     found = check(tmp_path, f"--max-memory={1 << 62}")
     assert found["ulimit -Hn"][0] == (
         WARNING,

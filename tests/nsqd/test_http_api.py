@@ -172,6 +172,11 @@ def test_access_log(broker):
     assert not [line for line in broker.lines if "POST /pub" in line or "POST /mpub" in line]
 
 
+def test_what_the_broker_as_a_whole_can_do(broker):
+    answer = request(broker.http, "OPTIONS", "*")
+    assert (answer.status, answer.body) == (200, b"")
+
+
 def test_redirect_body(broker):
     answer = get(broker.http, "/PING/?a=%3C&b='")
     assert (answer.status, answer.headers["Location"]) == (301, "/ping?a=%3C&b='")

@@ -6,6 +6,7 @@ import os
 import pty
 import signal
 import socket
+import ssl
 import subprocess
 
 import pytest
@@ -17,6 +18,7 @@ from support.web import request, topic_stats
 from support.wire import Client
 
 SECONDS_MAX = 50
+ANY_CERTIFICATE = ["--tls-client-auth-policy=require", "--tls-required=tcp-https"]
 
 
 @pytest.fixture
@@ -27,10 +29,10 @@ def certificates(tmp_path):
 
 
 @pytest.fixture
-def broker(certificates, tmp_path):
+def broker(certificates, tmp_path, request):
     folder = tmp_path / "data"
     folder.mkdir()
-    flags = certificates.flags()
+    flags = [*certificates.flags(), *getattr(request, "param", [])]
     with start_nsqd("nsqfast", folder, *flags, listeners=("TCP", "HTTP", "HTTPS")) as server:
         yield server
 
@@ -104,8 +106,9 @@ def test_an_error_is_followed_by_the_end_of_the_stream(broker, certificates):
         assert client.socket.ended
 
 
+@pytest.mark.parametrize("broker", [[], ANY_CERTIFICATE], indirect=True)
 def test_a_client_that_ends_its_stream_is_gone(broker, certificates):
-    with upgraded(broker, certificates.client_context()) as client:
+    with upgraded(broker, certificates.client_context("client")) as client:
         client.sub("t", "c", 1)
         client.socket.end()
         assert client.read_to_end() == b""
@@ -128,6 +131,13 @@ def test_half_a_record_then_a_reset(broker, certificates):
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")
     broker.wait_for_line("exiting ioloop")
     assert topic_stats(broker.http, "t")["channels"]["c"]["client_count"] == 0
+
+
+@pytest.mark.parametrize("broker", [[*ANY_CERTIFICATE, "--tls-min-version=tls1.0"]], indirect=True)
+def test_an_old_version_with_any_certificate(broker, certificates):
+    context = certificates.client_context("stranger", ssl.TLSVersion.TLSv1_1)
+    with upgraded(broker, context) as client:
+        client.barrier()
 
 
 def test_asked_again_under_tls(broker, certificates):
@@ -158,10 +168,26 @@ def test_a_client_that_takes_https_for_http(broker):
     broker.wait_for_line("first record does not look like a TLS handshake")
 
 
+def test_plain_text_inside_tls_is_no_http(broker, certificates):
+    with socket.create_connection(broker.https, SECONDS_MAX) as raw:
+        TlsSocket(raw, certificates.client_context())
+        raw.sendall(b"GET /ping HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        answer = b""
+        while piece := raw.recv(65536):
+            answer += piece
+    assert b"HTTP" not in answer
+
+
 @pytest.mark.slow
 def test_silence_on_https(broker):
-    with socket.create_connection(broker.https, SECONDS_MAX) as raw:
+    """Also behind the first bytes of a handshake."""
+    with (
+        socket.create_connection(broker.https, SECONDS_MAX) as raw,
+        socket.create_connection(broker.https, SECONDS_MAX) as begun,
+    ):
+        begun.sendall(bytes.fromhex("16030100"))
         assert raw.recv(1) == b""
+        assert begun.recv(1) == b""
     broker.wait_for_line("TLS: client(127.0.0.1:")
     assert "i/o timeout" in broker.stderr
 
