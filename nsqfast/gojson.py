@@ -1,14 +1,27 @@
-"""Read a JSON object from a peer the way Go's decoder fills a struct."""
+"""Read a JSON object from a peer the way Go's decoder fills a struct, and write what may hold anybody's text."""
 
 import json
 import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
+import orjson
+
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 
 _HALF_PAIR = re.compile("[\ud800-\udfff]")
+
+
+def encode(value: Any) -> bytes:
+    """Encode compactly, with keys in the given order. As in Go, U+FFFD stands for what is no Unicode: the words of a
+    command line and the name of a machine may have any bytes.
+    """
+    try:
+        return orjson.dumps(value)
+    except TypeError:
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        return _HALF_PAIR.sub("\ufffd", text).encode()
 
 
 def decode_record(

@@ -3,10 +3,8 @@
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import orjson
-
 from nsqfast.errors import ProtocolError
-from nsqfast.gojson import INT32_MAX, INT64_MAX, decode_record
+from nsqfast.gojson import INT32_MAX, INT64_MAX, decode_record, encode
 from nsqfast.version import NSQ_VERSION
 
 MS = 1_000_000
@@ -79,7 +77,7 @@ class Identity:
         """The data of the response frame: OK, or the JSON of a client that negotiates."""
         if not self.feature_negotiation:
             return b"OK"
-        return orjson.dumps(
+        return encode(
             {
                 "max_rdy_count": limits.max_rdy_count,
                 "version": NSQ_VERSION,

@@ -1,10 +1,8 @@
 """The forms of HTTP answers that NSQ's daemons share, and reading a request's parameters."""
 
-import json
 from typing import Any
 
-import orjson
-
+from nsqfast.gojson import encode
 from nsqfast.names import is_valid_name
 from nsqfast.net.http_message import JSON, TEXT, Request, Response
 from nsqfast.net.http_query import parse_query
@@ -56,10 +54,7 @@ def plain_answer(status: int, text: str) -> Response:
 
 def encode_json(value: Any) -> bytes:
     """Encode compactly, with keys in the given order."""
-    try:
-        encoded = orjson.dumps(value)
-    except TypeError:  # a client may have named itself with half a surrogate pair
-        encoded = json.dumps(value, separators=(",", ":")).encode()
+    encoded = encode(value)
     for character, escape in _ESCAPES:
         if character in encoded:
             encoded = encoded.replace(character, escape)

@@ -19,6 +19,7 @@ import orjson
 
 from nsqfast._ext.core.budget import Part
 from nsqfast.errors import NsqfastError
+from nsqfast.gojson import encode
 from nsqfast.gotext import os_error
 from nsqfast.names import quote
 from nsqfast.net.addresses import PORT_MAX, Inet, parse_address
@@ -185,7 +186,7 @@ class LookupPeer:
         return [self._waiting.popleft() for _ in range(min(BATCH_COUNT, len(self._waiting)))]
 
     async def _introduce(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        body = orjson.dumps(self._identity(), option=orjson.OPT_SORT_KEYS)
+        body = encode(dict(sorted(self._identity().items())))
         [answer] = await self._say(
             reader, writer, [MAGIC_V1 + b"IDENTIFY\n" + SIZE.pack(len(body)) + body]
         )

@@ -8,9 +8,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import orjson
-
 from nsqfast.errors import OptionsError
+from nsqfast.gojson import encode
 from nsqfast.net import addresses
 from nsqfast.net.browsers import BrowserRules
 from nsqfast.net.descriptor_reserve import DescriptorReserve
@@ -117,7 +116,7 @@ class Server:
 
     def _identity(self) -> bytes:
         """The answer to an nsqd's IDENTIFY, above all the HTTP address."""
-        return orjson.dumps(
+        return encode(
             {
                 "broadcast_address": self.options.broadcast_address,
                 "hostname": socket.gethostname(),

@@ -8,7 +8,7 @@ import pytest
 
 from nsqfast.nsqd.stats_text import format_latency
 from support.fake_nsqd import eventually
-from support.server import Server, program, start_nsqd
+from support.server import Server, program, start_nsqd, start_nsqlookupd
 from support.web import get, post, request, stats, topic_stats
 from support.wire import Client
 
@@ -212,6 +212,19 @@ def test_config_addresses(broker):
     assert (answer.status, answer.body) == (200, b"null")
     assert get(broker.http, path).body == b"null"
     assert request(broker.http, "PUT", path, b"[]").body == b"[]"
+
+
+def test_settings_that_are_no_text(tmp_path):
+    """Whoever reads one has U+FFFD for each byte that is no UTF-8, as from Go."""
+    with start_nsqlookupd("nsqfast", "--broadcast-address=l\udcff") as lookupd:
+        address = f"--lookupd-tcp-address=127.0.0.1:{lookupd.tcp[1]}"
+        with start_nsqd("nsqfast", tmp_path, address, "--topology-zone=z\udcff") as server:
+            server.wait_for_line("0 names to register")
+            found = get(lookupd.http, "/nodes").json()["producers"]
+            found.append(get(server.http, "/info").json())
+            with Client(server.tcp) as client:
+                found.append(client.identify(feature_negotiation=True))
+    assert [one["topology_zone"] for one in found] == ["z\ufffd"] * 3
 
 
 def test_unix_socket_ports(tmp_path):
