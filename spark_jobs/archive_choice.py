@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from nsqfast.spark_jobs.archive_options import Options
 
 FILES_NAMED_MAX = 5  # in one log line
+UNFINISHED = "not finished; start nsqfast-nsq-to-file again to finish it"
 
 
 @dataclass(slots=True)
@@ -54,6 +55,9 @@ class Chooser:
             path = os.path.realpath(archive.path)
             if path not in taken and (file := self._take(archive, path)) is not None:
                 chosen.append(file)
+        left, written = finder.find_unfinished(self._options.input, self._options.work_dir)
+        self._choice.damages += [Damage(path, "all of it", UNFINISHED) for path in left]
+        self._choice.growing += written
         if finder.skipped:
             log.warning(
                 "%d files are no archives by their names, and are left out: %s%s",
@@ -94,7 +98,7 @@ class Chooser:
         if archive.path.endswith(PART):
             return None
         if archive.path.endswith(ROWS) and not self._options.salvage:
-            reason = "not finished; start nsqfast-nsq-to-file again to finish it, or give --salvage"
+            reason = f"{UNFINISHED}, or give --salvage"
             self._choice.damages.append(Damage(path, "all of it", reason))
             return None
         if path not in self._ledger.loaded and self._is_growing(archive):

@@ -31,6 +31,8 @@ class Options(TopicOptions, JobOptions):
     datetime_format: str = option(STRING, DATETIME_FORMAT, "--datetime-format of nsq_to_file when it wrote them")
     datetime_zone: str = option(
         STRING, "UTC", "time zone of the dates in the names: UTC, local, or a name such as Europe/Berlin")
+    work_dir: str = option(
+        STRING, "", "--work-dir of nsq_to_file, to name what it has not finished; <folder>.work is looked at anyway")
     assume_topic: str = option(STRING, "", "topic of records where neither they nor the file's name say one")
     assume_time: str = option(STRING, "", "time of records where neither they nor the file's name say one")
     unterminated: str = option(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nsqfast.archives.names import FileNames, NameFacts
+from nsqfast.archives.unfinished import WORK, is_written
 from nsqfast.errors import OptionsError
 from nsqfast.gotext import os_error
 
@@ -73,6 +74,24 @@ class FileFinder:
             for archive in self._find_word(word):
                 found.setdefault(os.path.realpath(archive.path), archive)
         return list(found.values())
+
+    def find_unfinished(
+        self, words: Sequence[str], work_dir: str = ""
+    ) -> tuple[list[str], list[str]]:
+        """What nsq_to_file has not finished: files that killed runs left, and files that it writes.
+
+        They are in its work folder: that one, and the one that BACKUP.md puts beside each folder of the arguments.
+        """
+        named = {os.path.realpath(word) for word in words}
+        beside = [word.rstrip("/") + WORK for word in words if Path(word).is_dir()]
+        left: list[str] = []
+        written: list[str] = []
+        for folder in dict.fromkeys([*beside, *filter(None, [work_dir])]):
+            if os.path.realpath(folder) not in named and Path(folder).is_dir():
+                for path in self._walk(folder):
+                    with open(path, "rb") as file:  # noqa: PTH123 - as it was named
+                        (written if is_written(file.fileno()) else left).append(path)
+        return left, written
 
     def _find_word(self, word: str) -> list[Archive]:
         if word == STDIN:

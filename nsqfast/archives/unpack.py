@@ -116,6 +116,11 @@ def plain_blocks(file: BinaryIO, position: int, block_size: int) -> Iterator[Blo
         yield Block(data)
 
 
+def find_end(path: str, file: BinaryIO, packer: str) -> int:
+    """Where the last whole member ends; before a damaged one if no whole one follows."""
+    return Unpacker(path, file, packer, PACKED_SIZE, lambda _: None).find_end()
+
+
 class Unpacker:
     """The blocks of a compressed file."""
 
@@ -159,6 +164,20 @@ class Unpacker:
                 if found < 0:
                     return
                 self._seek(found)
+
+    def find_end(self) -> int:
+        """See the function."""
+        end = 0
+        while True:
+            try:
+                for _ in self._member(self._codec()):
+                    pass
+            except _BrokenError:
+                if self._find_member(self._end + 1) < 0:
+                    return end
+            if self._end == end:
+                return end
+            end = self._end
 
     def _held_back(self) -> Iterator[bytes]:
         """The trustworthy output of the next member."""

@@ -208,14 +208,19 @@ def test_files_that_are_written_to_are_not_taken_half(load, monkeypatch):
     put(load.source / f"events.web1.{this_hour}.log", b"of this hour\n")
     write_arrow(load.source / "rows.web1.2025-11-22_08.parquet.rows", [b"r"], is_stream=True)
     age(load.source / "rows.web1.2025-11-22_08.parquet.rows")
-    assert load("--max-bad=1") == 0
+    (load.source.parent / "in.work").mkdir()
+    left = load.source.parent / "in.work" / NAME
+    left.write_bytes(b"left behind\n")
+    assert load("--max-bad=1") == 3
+    assert f"{left}: all of it: not finished; start nsqfast-nsq-to-file again" in load.said
+    assert load("--max-bad=2") == 0
     assert load.bodies == []
     assert "2 files are still written to, and left for the next run: " in load.said
     assert "parquet.rows: all of it: not finished; start nsqfast-nsq-to-file again" in load.said
 
     # One that is appended to later is read on behind what was loaded.
     put(path, b"one\ntwo\n")
-    for part in (load.source / "rows.web1.2025-11-22_08.parquet.rows",):
+    for part in (load.source / "rows.web1.2025-11-22_08.parquet.rows", left):
         part.unlink()
     assert load() == 0
     put(path, b"one\ntwo\nthree\n")

@@ -81,6 +81,24 @@ def fits_a_batch(bodies):
     return bodies == BODIES[first : first + len(bodies)] and size <= BATCH_BYTES
 
 
+def test_what_is_unfinished_is_named(broker, topic, tmp_path):
+    """One that is being written is no damage."""
+    folder, work = tmp_path / "in", tmp_path / "in.work"
+    for one in (folder, work, tmp_path / "other"):
+        one.mkdir()
+        (one / "t.a-000000.2026-11-22_08.log").write_bytes(b"body\n")
+    out, err = replay(broker, topic, folder, status=3)
+    assert out.startswith("1 messages of ")
+    assert "1 files are unfinished" in out
+    assert f"{work}/t.a-000000.2026-11-22_08.log: left out, unfinished" in err
+    _, err = replay(broker, topic, f"--work-dir={tmp_path / 'other'}", folder / "t*", status=3)
+    assert f"{tmp_path}/other/t.a-000000.2026-11-22_08.log: left out, unfinished" in err
+    replay(broker, topic, folder, work, status=0)
+    with (work / "t.a-000000.2026-11-22_08.log").open("ab"):
+        _, err = replay(broker, topic, folder, status=0)
+        assert "nsq_to_file is writing it" in err
+
+
 # -- damaged files: named, status 3, and the rest is published
 
 

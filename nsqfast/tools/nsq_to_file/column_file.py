@@ -21,15 +21,14 @@ from typing import Any, Self
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from nsqfast.archives.files import PART, ROWS
+from nsqfast.archives.unfinished import is_written
 from nsqfast.tools.nsq_to_file.archive import Archive
 from nsqfast.tools.nsq_to_file.columns import SCHEMA, Piece
 from nsqfast.tools.nsq_to_file.folders import create_file, open_own, remove_file
-from nsqfast.tools.nsq_to_file.naming import Naming
 from nsqfast.tools.shared.durable import sync_folder
 from nsqfast.tools.shared.program import log
 
-ROWS = ".rows"
-PART = ".part"
 GROUP_SIZE = 32 << 20  # bytes of bodies in a row group, and as much in memory for each topic
 ROWS_MAX = 1 << 20
 
@@ -136,19 +135,13 @@ class ColumnFile:
         self._rows.close()
 
 
-def recover_files(archive: Archive, naming: Naming, work_dir: str, layout: Layout) -> None:
-    """Complete the files that killed runs left for this topic in the work folder."""
-    for rows_path in sorted(Path(work_dir).rglob(f"*{ROWS}")):
-        path = rows_path.with_name(rows_path.name.removesuffix(ROWS))
-        name = path.relative_to(work_dir).as_posix()
-        if not naming.has(name) or (rows := RowsFile.take_over(rows_path)) is None:
-            continue
-        log.warning("%s was left behind; its messages are put into their file", rows_path)
-        _complete(archive, path, name, rows, layout)
-
-
-def _complete(archive: Archive, path: Path, name: str, rows: "RowsFile", layout: Layout) -> None:
-    part = _beside(path, PART)
+def recover_rows(archive: Archive, work_dir: Path, name: str, layout: Layout) -> None:
+    """Complete the file of that name, which a killed run left there, unless another process writes it."""
+    path = work_dir / name
+    rows, part = RowsFile.take_over(_beside(path, ROWS)), _beside(path, PART)
+    if rows is None:
+        return
+    log.warning("%s was left behind; its messages are put into their file", rows.path)
     if part.exists() and part.stat().st_nlink > 1:
         # It had its final name already; only the second name and the rows are left to remove.
         rows.remove()
@@ -180,9 +173,7 @@ class RowsFile:
     def take_over(cls, path: Path) -> Self | None:
         """Take over one that was left behind; None if another process still has it."""
         fd = open_own(path, os.O_RDWR)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if is_written(fd):
             os.close(fd)
             return None
         return cls(path, fd)

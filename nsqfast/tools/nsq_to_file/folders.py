@@ -100,7 +100,7 @@ def append_file(path: Path, is_whole: Callable[[bytes], bool] | None = None) -> 
 
 def _end_record(path: Path, fd: int, is_whole: Callable[[bytes], bool] | None = None) -> None:
     size = os.fstat(fd).st_size
-    end = _end_of_lines(fd, size)
+    end = end_of_lines(fd, size)
     if end == size:
         return
     if is_whole is None or is_whole(os.pread(fd, size - end, end)):
@@ -120,7 +120,7 @@ def _lock(fd: int, kind: int) -> bool:
     return True
 
 
-def _end_of_lines(fd: int, size: int) -> int:
+def end_of_lines(fd: int, size: int) -> int:
     """The place behind the last newline."""
     while size:
         begin = max(0, size - TAIL_SIZE)

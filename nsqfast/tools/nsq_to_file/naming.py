@@ -12,6 +12,7 @@ from nsqfast.tools.nsq_to_file.options import FILENAME_FORMAT, Options, needs_re
 
 REVISION = "<REV>"
 DATETIME = "<DATETIME>"
+ANY_HOST = "<HOST>"
 ENDINGS = {"lines": "", "jsonl": ".jsonl", "parquet": ".parquet", "arrow": ".arrow"}
 PACKED_ENDINGS = {"none": "", "gzip": ".gz", "zstd": ".zst"}
 
@@ -26,9 +27,11 @@ def format_time(text: str, time_s: float) -> str:
 
 
 class Naming:
-    """The names of one topic's files, including folders if the format has some."""
+    """The names of one topic's files, including folders if the format has some; of this `host` instead of our own, or
+    of ANY_HOST.
+    """
 
-    def __init__(self, options: Options, topic: str) -> None:
+    def __init__(self, options: Options, topic: str, host: str = "") -> None:
         if topic in {".", ".."}:
             raise OptionsError(f"topic {topic!r} would be a folder, and is left out")
         self._datetime_format = options.datetime_format
@@ -38,9 +41,14 @@ class Naming:
         self.has_revision = REVISION in name
         hostname = socket.gethostname()
         short = hostname.partition(".")[0]
-        host = options.host_identifier or short
+        host = host or options.host_identifier or short
         host = host.replace("<SHORT_HOST>", short).replace("<HOSTNAME>", hostname)
         self._name = name.replace("<TOPIC>", topic).replace("<HOST>", host)
+
+    @property
+    def prefix(self) -> str:
+        """What all of them begin with."""
+        return self._name.partition("<")[0]
 
     def at(self, time_s: float) -> str:
         """The name at that time, before a revision is inserted."""
@@ -61,7 +69,7 @@ class Naming:
     @functools.cached_property
     def _pattern(self) -> re.Pattern[str]:
         text = re.escape(self._name)
-        for token, pattern in (("<PID>", r"\d+"), (DATETIME, ".*")):
+        for token, pattern in (("<PID>", r"\d+"), (DATETIME, ".*"), (ANY_HOST, "[^./]*")):
             text = text.replace(token, pattern)
         text = text.replace(REVISION, r"(?P<revision>-\d{6,})", 1)
         return re.compile(text.replace(REVISION, "(?P=revision)"))

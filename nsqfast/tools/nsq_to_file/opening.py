@@ -1,8 +1,8 @@
 """Apply the flags to a topic: how to write its batches, and how to open its files."""
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from nsqfast import extras
 from nsqfast.extras import needs
@@ -15,14 +15,14 @@ from nsqfast.tools.nsq_to_file.rows import MakePieces, is_json_record, text_piec
 from nsqfast.tools.nsq_to_file.text_file import TextFile
 from nsqfast.tools.shared.program import log
 
+if TYPE_CHECKING:
+    from nsqfast.tools.nsq_to_file.column_file import Layout
+
 NS = 1_000_000_000
 
 
-Recover = Callable[[], None]
-
-
-def make_archive(options: Options, topic: str) -> tuple[Archive, MakePieces, Recover]:
-    """OptionsError if this topic cannot be archived. Call the last returned function first, in the thread."""
+def make_archive(options: Options, topic: str, host: str = "") -> tuple[Archive, MakePieces]:
+    """OptionsError if this topic cannot be archived; `host` is that of the names, if not our own."""
     rules = Rules(
         options.output_dir,
         options.work_dir,
@@ -30,18 +30,23 @@ def make_archive(options: Options, topic: str) -> tuple[Archive, MakePieces, Rec
         options.rotate_interval_ns / NS,
         options.skip_empty_files,
     )
-    name, naming = f"{topic}/{options.channel}", Naming(options, topic)
+    name, naming = f"{topic}/{options.channel}", Naming(options, topic, host)
     if options.format not in COLUMN_FORMATS:
         archive = Archive(name, naming, rules, _open_text(options))
-        return archive, text_pieces(options.format, topic), lambda: None
+        return archive, text_pieces(options.format, topic)
     with needs(f"--format={options.format}", "arrow"):
-        from nsqfast.tools.nsq_to_file.column_file import ColumnFile, Layout, recover_files
+        from nsqfast.tools.nsq_to_file.column_file import ColumnFile
         from nsqfast.tools.nsq_to_file.columns import column_pieces
 
-    layout = Layout(options.format, options.compression, options.level)
-    archive = Archive(name, naming, rules, partial(ColumnFile, layout=layout))
-    recover = partial(recover_files, archive, naming, options.work_dir, layout)
-    return archive, column_pieces(topic), recover
+    open_columns = partial(ColumnFile, layout=make_layout(options))
+    return Archive(name, naming, rules, open_columns), column_pieces(topic)
+
+
+def make_layout(options: Options) -> "Layout":
+    """PackageMissingError if what the format needs is not installed."""
+    with needs(f"--format={options.format}", "arrow"):
+        from nsqfast.tools.nsq_to_file.column_file import Layout
+    return Layout(options.format, options.compression, options.level)
 
 
 def _open_text(options: Options) -> OpenAt:

@@ -52,6 +52,9 @@ class Options(SourceOptions):
     datetime_format: str = option(STRING, "%Y-%m-%d_%H", "what <DATETIME> stands for, in strftime's codes")
     host_identifier: str = option(
         STRING, "", "what <HOST> stands for, may contain <SHORT_HOST> and <HOSTNAME>; empty = the short host name")
+    recover_host: list[str] = option(
+        STRINGS, [],
+        "finish what nsq_to_file with this --host-identifier left in --work-dir, too (repeatable)")
     format: str = option(text_such_as(*FORMATS), "lines", "content of a file: lines, jsonl, parquet or arrow")
     compression: str = option(text_such_as(*COMPRESSIONS), "none", "compression of a file: none, gzip or zstd")
     gzip: bool = option(BOOL, False, "the same as --compression=gzip")

@@ -2,9 +2,11 @@
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from nsqfast.client import Consumer
 from nsqfast.errors import NsqfastError
+from nsqfast.tools.nsq_to_file.leftovers import Leftovers
 from nsqfast.tools.nsq_to_file.opening import NS, make_archive
 from nsqfast.tools.nsq_to_file.options import PROGRAM, Options
 from nsqfast.tools.nsq_to_file.topic import TopicWriter
@@ -24,6 +26,7 @@ class Service:
         self._threads = ThreadPoolExecutor(THREADS_MAX, "nsq_to_file")
         config = client_config(PROGRAM, options.consumer_opt, max_in_flight=options.max_in_flight)
         self.given_up = GiveUp(options.on_give_up, config, self._fail)
+        self._leftovers = Leftovers(options)
         self.writers: dict[str, TopicWriter] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._reopening: dict[str, asyncio.Task[None]] = {}
@@ -83,6 +86,7 @@ class Service:
         writer = TopicWriter(
             self._make_consumer(topic),
             *make_archive(self._options, topic),
+            partial(self._leftovers.recover, topic),
             self._threads,
             self._options.max_in_flight,
             self._options.sync_interval_ns / NS,

@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+from nsqfast.archives.unfinished import lock_writer
 from nsqfast.tools.nsq_to_file.folders import remove_file
 from nsqfast.tools.nsq_to_file.packing import Pack
 from nsqfast.tools.shared.program import log
@@ -16,6 +17,7 @@ class TextFile:
     def __init__(self, path: Path, fd: int, pack: Pack | None) -> None:
         self.path = path
         self._fd = fd
+        lock_writer(fd)
         self._pack = pack
         self._end = os.fstat(fd).st_size  # of the last whole record, or member
         self.size = self._end

@@ -17,7 +17,6 @@ from nsqfast.client import Consumer
 from nsqfast.client.batch import ArrayBatch
 from nsqfast.gotext import os_error
 from nsqfast.tools.nsq_to_file.archive import Archive, Figures
-from nsqfast.tools.nsq_to_file.opening import Recover
 from nsqfast.tools.nsq_to_file.rows import MakePieces
 from nsqfast.tools.shared.program import ToolError, log
 
@@ -34,7 +33,7 @@ class TopicWriter:
         consumer: Consumer,
         archive: Archive,
         make_pieces: MakePieces,
-        recover: Recover,
+        recover: Callable[[], None],
         threads: Executor,
         in_flight_max: int,
         sync_interval_s: float,

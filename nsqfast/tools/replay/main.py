@@ -1,8 +1,8 @@
 """The program nsqfast-replay.
 
 0   everything was published 1   not everything was: the operator has to change something, no nsqd took it, or it was
-told to stop 2   the command line cannot be read 3   everything except damaged or refused records, each named on stderr,
-was published
+told to stop 2   the command line cannot be read 3   everything except damaged or refused records and unfinished files,
+each named on stderr, was published
 """
 
 import logging

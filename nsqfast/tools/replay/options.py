@@ -69,6 +69,8 @@ class Options:
     datetime_format: str = option(STRING, DATETIME_FORMAT, "--datetime-format of nsq_to_file when it wrote them")
     datetime_zone: str = option(
         STRING, "UTC", "time zone of the dates in the names: UTC, local, or a name such as Europe/Berlin")
+    work_dir: str = option(
+        STRING, "", "--work-dir of nsq_to_file, to name what it has not finished; <folder>.work is looked at anyway")
     unterminated: str = option(
         text_such_as(SKIP, PUBLISH), SKIP, "what to do with a file's last line if it has no newline: skip or publish")
 

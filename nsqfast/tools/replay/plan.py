@@ -17,6 +17,8 @@ class Plan:
     archives: list[Archive]
     outside: list[str]  # whose names give a time outside the requested span
     unknown: list[str]  # in folders, whose names do not identify them
+    left: list[str]  # by a killed nsq_to_file, unfinished
+    written: list[str]  # by nsq_to_file, now
 
     @property
     def size(self) -> int:
@@ -40,7 +42,8 @@ def make_plan(options: Options) -> Plan:
         load_arrow()
     inside = {id(one) for one in chosen}
     outside = [one.path for one in found if id(one) not in inside]
-    return Plan(chosen, outside, finder.skipped)
+    left, written = finder.find_unfinished(options.words, options.work_dir)
+    return Plan(chosen, outside, finder.skipped, left, written)
 
 
 def _is_within(archive: Archive, options: Options) -> bool:

@@ -59,6 +59,12 @@ class Replay:
         self._plan = make_plan(self._options)
         for path in self._plan.unknown:
             log.warning("%s: left out, its name says no format (name it, or say --format)", path)
+        for path in self._plan.written:
+            log.warning("%s: left out, nsq_to_file is writing it", path)
+        for path in self._plan.left:
+            log.warning(
+                "%s: left out, unfinished: start nsqfast-nsq-to-file, which finishes it", path
+            )
         with contextlib.ExitStack() as stack:
             self._producer = None if self._options.dry_run else self._make_producer()
             self._open_state(stack)
@@ -214,6 +220,7 @@ class Replay:
             files=len(self._plan.archives) - done,
             done_before=done,
             outside=len(self._plan.outside),
+            unfinished=len(self._plan.left),
             resent=self._resent,
             forgotten=seen.forgotten if seen else 0,
             count_sure=seen.count_sure if seen else 0,

@@ -53,6 +53,7 @@ class Outcome:
     files: int = 0
     done_before: int = 0  # files
     outside: int = 0  # files
+    unfinished: int = 0  # files
     resent: int = 0  # batches
     forgotten: int = 0  # messages, by --dedupe
     count_sure: int = 0
@@ -61,7 +62,7 @@ class Outcome:
     @property
     def is_damaged(self) -> bool:
         """Whether records that should be there were left out."""
-        return bool(self.skipped.damaged or self.damaged_before)
+        return bool(self.skipped.damaged or self.damaged_before or self.unfinished)
 
     def lines(self, verb: str) -> list[str]:
         """Lines for stdout; `verb` says what happened to the messages."""
@@ -73,6 +74,7 @@ class Outcome:
         for number, text in (
             (self.done_before, "files were published before, as --state says"),
             (self.outside, "files are outside --since and --until"),
+            (self.unfinished, "files are unfinished and were left out, each named on stderr"),
             (skipped.outside, "messages are outside --since and --until"),
             (skipped.duplicates, "duplicates were left out"),
             (skipped.damaged, "damaged or refused records were left out, each named on stderr"),

@@ -14,6 +14,7 @@ from nsqfast.client.batch import ArrayBatch
 from nsqfast.tools.nsq_to_file import column_file
 from nsqfast.tools.nsq_to_file.column_file import RowsFile
 from nsqfast.tools.nsq_to_file.columns import column_pieces
+from nsqfast.tools.nsq_to_file.leftovers import Leftovers
 from nsqfast.tools.nsq_to_file.opening import make_archive
 from nsqfast.tools.nsq_to_file.options import parse
 from nsqfast.tools.shared.program import ToolError
@@ -56,8 +57,9 @@ def start(request, tmp_path):
             "--filename-format=<TOPIC>/x<REV>",
             *flags,
         ]
-        archive, make_pieces, recover = make_archive(parse(words), topic)
-        recover()
+        options = parse(words)
+        archive, make_pieces = make_archive(options, topic)
+        Leftovers(options).recover(topic)
         archive.add = lambda *bodies: archive.write(make_pieces(batch(*bodies)))
         return archive
 

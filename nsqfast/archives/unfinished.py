@@ -1,0 +1,34 @@
+"""Files that nsq_to_file has not finished: those that it writes, and those that killed runs left.
+
+Who writes a file has a shared lock on it.
+"""
+
+import contextlib
+import fcntl
+
+WORK = ".work"  # what docs/BACKUP.md puts behind the name of the folder of finished files
+
+
+def lock_writer(fd: int) -> None:
+    """As long as it is open, others know that somebody writes it; a file system without locks has none."""
+    with contextlib.suppress(OSError):
+        fcntl.flock(fd, fcntl.LOCK_SH)
+
+
+def is_written(fd: int) -> bool:
+    """Whether another process writes it. If none does, none that asks first will as long as this is open."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        pass
+    # Go's nsq_to_file locks nothing, but nobody gets a lease on a file that others have open.
+    try:
+        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+    except BlockingIOError:
+        return True
+    except (OSError, AttributeError):  # not on every system, nor on every file system
+        return False
+    fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+    return False
