@@ -134,6 +134,11 @@ def test_secrets_are_not_shown():
         ({"failondataloss": "maybe"}, ["failOnDataLoss: 'maybe' is neither true nor false"]),
         ({"maxrowspertriger": "1"}, ["maxrowspertriger: unknown option, did you mean maxRowsPer"]),
         ({"path": "/x"}, ["path: unknown option"]),
+        (
+            {"startingoffsets": "earliest"},
+            ["startingoffsets: unknown option, here: a channel gets"],
+        ),
+        ({"kafka.group.id": "x"}, ["kafka.group.id: unknown option, here: channel"]),
         ({"nsq.tls_v2": "true"}, ["nsq.tls_v2: unknown option, did you mean nsq.tls_v1?"]),
         ({"nsq.msg_timeout": "90"}, ["nsq.msg_timeout: ", "90s"]),
         ({"nsq.deflate": "true", "nsq.snappy": "true"}, ["nsq.deflate: not together with snappy"]),

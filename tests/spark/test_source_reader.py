@@ -3,6 +3,7 @@
 import json
 import pickle
 import shutil
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -23,7 +24,7 @@ from nsqfast.spark.source.partition import (
 )
 from nsqfast.spark.source.stream import HAS_ADMISSION, NsqStreamReader
 from nsqfast.spark.spool.identity import SpoolError
-from nsqfast.spark.spool.locks import QUERY, Lock
+from nsqfast.spark.spool.locks import QUERY, RECEIVER, Lock
 from nsqfast.spark.spool.release import read_released, release_segments
 from nsqfast.spark.spool.schema import SCHEMA
 from nsqfast.spark.spool.segments import list_done, list_segments
@@ -206,6 +207,51 @@ def test_available_now_ends_where_it_was_prepared(spool, streams):
     second, ids = take(reader, first)
     assert ids == list(range(10, 20))
     assert take(reader, second) == (second, [])
+
+
+@needs_admission
+def test_a_refused_query_takes_nothing_from_nsqd(spool, streams, monkeypatch):
+    """The checkpoint is that of another spool."""
+    seal(spool, [10])
+    start = through_checkpoint(streams().initialOffset())
+    shutil.rmtree(spool)
+    seal(spool, [10])
+    taken = []
+    receiver = SimpleNamespace(
+        start=lambda: taken.append("started"), drain=lambda: taken.append("drained"), stop=int
+    )
+    monkeypatch.setattr(query_module, "_make_receiver", lambda _options: receiver)
+    for is_now in (True, False):
+        reader = streams()
+        if is_now:
+            reader.prepareForTriggerAvailableNow()
+        with pytest.raises(SpoolError, match="not the one of the checkpoint"):
+            reader.latestOffset(start, ReadAllAvailable())
+    assert taken == []
+    reader = streams()
+    reader.prepareForTriggerAvailableNow()
+    reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    assert taken == ["drained"]
+
+
+def test_an_external_receiver_that_does_not_run_is_named(spool, streams, monkeypatch, caplog):
+    seal(spool, [10])
+    now = [1000.0]
+    monkeypatch.setattr(query_module.time, "monotonic", lambda: now[0])
+    reader = streams()
+    start = reader.initialOffset()
+
+    def look(seconds):
+        now[0] += seconds
+        caplog.clear()
+        reader.latestOffset(start, ReadAllAvailable())
+        return f"no receiver writes to {spool}" in caplog.text
+
+    assert [look(seconds) for seconds in (4, 2, 100)] == [False, True, False]
+    lock = Lock.take(spool / "r0" / RECEIVER, "it")
+    assert not look(100)
+    lock.release()
+    assert [look(seconds) for seconds in (4, 2, 100)] == [False, True, False]
 
 
 def test_tasks_as_many_as_asked_for(spool, streams):

@@ -181,6 +181,8 @@ def _check_addresses(parsed: _Parsed, *, is_pattern: bool) -> None:
 
 
 def _suggestion(name: str) -> str:
+    if hint := _KAFKA.get(name.removeprefix("kafka.")):
+        return f", here: {hint}"
     near = difflib.get_close_matches(name, _KNOWN, n=1)
     return f", did you mean {_KNOWN[near[0]][0]}?" if near else ""
 
@@ -293,6 +295,23 @@ def _is_embedded(value: str) -> bool:
     return value.lower() == EMBEDDED
 
 
+_OLDER = (
+    "a channel gets what is published after its creation; nsqfast-replay publishes archives again"
+)
+# What those who know Spark's Kafka source look for.
+_KAFKA = {
+    "startingoffsets": _OLDER,
+    "startingtimestamp": _OLDER,
+    "startingoffsetsbytimestamp": _OLDER,
+    "endingoffsets": "trigger(availableNow=True) ends with what waits",
+    "groupid": "channel",
+    "group.id": "channel",
+    "bootstrap.servers": "nsqdTcpAddresses or lookupdHttpAddresses",
+    "minpartitions": "numPartitions",
+    "maxoffsetspertrigger": "maxRowsPerTrigger",
+    "includeheaders": "NSQ's messages have no headers",
+    "headers": "NSQ's messages have no headers",
+}
 # The user's key, the field of SourceOptions, and its parser. Spark passes keys in lower case.
 _KNOWN: dict[str, tuple[str, str, Callable[[str], Any]]] = {
     shown.lower(): (shown, attribute, read)

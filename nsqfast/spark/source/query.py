@@ -1,5 +1,6 @@
 """The resources of a spool's only query, in the process that plans it: its lock, and its receiver."""
 
+import math
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -11,7 +12,7 @@ from nsqfast.spark.source.loss import LossPolicy
 from nsqfast.spark.source.offset import Offset
 from nsqfast.spark.source.options import SourceOptions
 from nsqfast.spark.spool.identity import Identity, SpoolError, open_spool, read_identity
-from nsqfast.spark.spool.locks import QUERY, Lock
+from nsqfast.spark.spool.locks import QUERY, RECEIVER, Lock, is_held
 from nsqfast.spark.spool.release import release_segments, remove_done
 from nsqfast.spark.spool.segments import list_segments
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 LOCK_TIMEOUT_S = 5.0
 LOCK_POLL_S = 0.1
 REMOVE_INTERVAL_S = 60.0
+RECEIVER_TIMEOUT_S = 5.0
 
 log = logger("nsqfast.spark.source")
 
@@ -50,7 +52,7 @@ class SpoolQuery:
         self.listing = Listing(options.spool)
         self.receiver = _make_receiver(options)
         self._lock = lock
-        self._removed_at_s = time.monotonic()
+        self._removed_at_s = self._seen_at_s = time.monotonic()  # the latter: a receiver
 
     @classmethod
     def open(
@@ -72,6 +74,18 @@ class SpoolQuery:
             "the query goes on with what is there",
         )
         return False
+
+    def look_for_receiver(self) -> None:
+        """Warn if no external one has been running for some time; again if that is so after one was seen."""
+        spool = self.options.spool
+        self.listing.refresh()
+        if any(is_held(spool / name / RECEIVER) for name in self.listing.receivers()):
+            self._seen_at_s = time.monotonic()
+        elif time.monotonic() - self._seen_at_s >= RECEIVER_TIMEOUT_S:
+            self._seen_at_s = math.inf
+            log.warning(
+                "no receiver writes to %s: start nsqfast-nsq-spool --spool=%s", spool, spool
+            )
 
     def release(self, end: Offset) -> None:
         """Spark has everything up to there. Once a minute, also remove old released segments."""

@@ -68,6 +68,7 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # From here on: used by the runner only.
         self._query: SpoolQuery | None = None
         self._target: dict[str, int] | None = None
+        self._is_drain_due = False  # by the first call that has the checkpoint
         self._was_drained = False
         self._given: Offset | None = None  # the end of what Spark was offered last
         self._waiting: Mapping[str, Sequence[Segment]] = {}  # at the time of that offer
@@ -88,6 +89,8 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return where the next batch ends; `start` itself if nothing waits. Before PySpark 4.2 it is not passed."""
         begin = None if start is None else Offset.from_json(start)
         query = self._open(begin)
+        if begin is not None:
+            self._check_checkpoint(query, begin)
         self._take_in(query)
         begin = Offset(query.identity, {}) if begin is None else self._adopted(query, begin)
         if begin is None:
@@ -140,12 +143,11 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @errors_as_lines()
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Move all that waits in nsqd now into the spool; what comes later is left to the next run."""
+        """Take what waits now, also in nsqd; what comes later is left to the next run."""
         query = self._open()
-        if query.receiver is not None:
-            query.receiver.drain()
-        query.listing.refresh()
-        self._target = {name: query.listing.last(name) for name in query.listing.receivers()}
+        self._is_drain_due = query.receiver is not None
+        if not self._is_drain_due:
+            self._set_target(query)
 
     # -- batches
 
@@ -206,20 +208,30 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._query = SpoolQuery.open(self._options, self._loss, checkpoint)
         return self._query
 
+    def _check_checkpoint(self, query: SpoolQuery, begin: Offset) -> None:
+        """Before anything is taken from nsqd: a query that is refused leaves it there."""
+        begin.check_subscription(query.identity.subscription, query.identity.channel)
+        if begin.identity != query.identity:
+            check_epoch(query.options.spool, query.identity, begin, self._loss)
+
     def _adopted(self, query: SpoolQuery, begin: Offset) -> Offset | None:
         """Return `begin` as an offset of this spool. None: it is another's, and nothing waits in this one yet."""
-        begin.check_subscription(query.identity.subscription, query.identity.channel)
         if begin.identity == query.identity:
             return begin
-        spool = query.options.spool
-        check_epoch(spool, query.identity, begin, self._loss)
         own = Offset(query.identity, {})
-        _, waiting = find_waiting(spool, query.listing, own, self._loss)
+        _, waiting = find_waiting(query.options.spool, query.listing, own, self._loss)
         return own if any(waiting.values()) else None
 
     def _take_in(self, query: SpoolQuery) -> None:
         """Run the receiver, if this query has one and does not end with what was there."""
-        if query.receiver is None or self._target is not None:
+        if self._target is not None:
+            return
+        if query.receiver is None:
+            query.look_for_receiver()
+            return
+        if self._is_drain_due:
+            query.receiver.drain()
+            self._set_target(query)
             return
         if not HAS_ADMISSION and not self._was_drained:
             # The query may take only what is there and end: then it asks just once.
@@ -227,6 +239,10 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._was_drained = True
         query.receiver.start()
         query.receiver.check()
+
+    def _set_target(self, query: SpoolQuery) -> None:
+        query.listing.refresh()
+        self._target = {name: query.listing.last(name) for name in query.listing.receivers()}
 
     def _to_target(self, receiver: str, segments: Sequence[Segment]) -> Sequence[Segment]:
         assert self._target is not None

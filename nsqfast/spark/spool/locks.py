@@ -15,6 +15,21 @@ RECEIVER = "LOCK"
 _HOLDER_SIZE = 200
 
 
+def is_held(path: Path) -> bool:
+    """Whether a living process has it."""
+    try:
+        fd = os.open(path, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
 class Lock:
     """Locked from `take` until `release` or the end of the process."""
 

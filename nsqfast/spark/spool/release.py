@@ -50,7 +50,7 @@ def _write_released(folder: Path, number: int) -> None:
 
 
 def remove_done(folder: Path, retention_s: float, size_max: int) -> int:
-    """Remove released segments older than that, and the oldest ones if all have more bytes; return how many.
+    """Remove segments released longer ago than that, and the oldest ones if all have more bytes; return how many.
 
     The last one always stays: its number must never be used again.
     """
@@ -61,7 +61,8 @@ def remove_done(folder: Path, retention_s: float, size_max: int) -> int:
     for segment in done[:-1]:
         # A receiver and a query may do this at the same time.
         with contextlib.suppress(FileNotFoundError):
-            if excess <= 0 and segment.done_path.stat().st_mtime >= oldest_kept_s:
+            # Its name was changed when it was released.
+            if excess <= 0 and segment.done_path.stat().st_ctime >= oldest_kept_s:
                 break
             segment.done_path.unlink()
             count += 1
