@@ -78,7 +78,7 @@ class NsqBatchReader(DataSourceReader):
     def _hand_out(self, query: SpoolQuery) -> Handout:
         """Receive what waits, and record what is there."""
         if query.receiver is not None:
-            query.receiver.drain()
+            query.drain()
         query.remove_done()
         spool = self._options.spool
         _, waiting = find_waiting(spool, query.listing, Offset(query.identity, {}), query.loss)

@@ -75,6 +75,18 @@ class SpoolQuery:
         )
         return False
 
+    def drain(self) -> None:
+        """Take what waits in nsqd, with its own receiver; say so if nothing ever came."""
+        assert self.receiver is not None
+        self.receiver.drain()
+        self.listing.refresh()
+        if not any(map(self.listing.last, self.listing.receivers())):
+            log.warning(
+                "nothing waits in channel %s of %s; a new channel gets only messages from now on",
+                self.options.channel,
+                self.options.subscription,
+            )
+
     def look_for_receiver(self) -> None:
         """Warn if no external one has been running for some time; again if that is so after one was seen."""
         spool = self.options.spool

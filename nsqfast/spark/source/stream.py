@@ -230,12 +230,12 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             query.look_for_receiver()
             return
         if self._is_drain_due:
-            query.receiver.drain()
+            query.drain()
             self._set_target(query)
             return
         if not HAS_ADMISSION and not self._was_drained:
             # The query may take only what is there and end: then it asks just once.
-            query.receiver.drain()
+            query.drain()
             self._was_drained = True
         query.receiver.start()
         query.receiver.check()
