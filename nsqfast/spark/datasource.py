@@ -63,12 +63,14 @@ class NsqDataSource(DataSource):
 
         return NsqStreamReader(self.options, schema)
 
+    @errors_as_lines()
     def writer(self, schema: "StructType", overwrite: bool) -> DataSourceWriter:
         """Return the writer of df.write; OptionsError says what is wrong with the options or the columns."""
         from nsqfast.spark.sink.writer import NsqBatchWriter
 
         return NsqBatchWriter(self.options, schema, overwrite)
 
+    @errors_as_lines()
     def streamWriter(self, schema: "StructType", overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's name
         """Return the writer of df.writeStream; otherwise like `writer`."""
         from nsqfast.spark.sink.writer import make_stream_writer

@@ -18,6 +18,7 @@ from pyspark.sql.datasource import (
 )
 
 from nsqfast.errors import OptionsError
+from nsqfast.spark.errors import errors_as_lines
 from nsqfast.spark.logs import log, set_up_worker_log
 from nsqfast.spark.sink.columns import check_columns
 from nsqfast.spark.sink.connection import borrow_connection, drop_connection
@@ -150,6 +151,7 @@ def gather_rows(rows: Iterator[Any], schema: "StructType") -> Iterator[Any]:
         yield pa.RecordBatch.from_arrays(columns, names=arrow_schema.names)
 
 
+@errors_as_lines()
 def publish_partition(batches: Iterable[Any], options: SinkOptions) -> NsqCommitMessage:
     """Publish all rows of a task, and log the result even after an error."""
     set_up_worker_log()
