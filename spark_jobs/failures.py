@@ -25,6 +25,7 @@ _WRAPPED = re.compile(
     r"^Task \d+ in stage [\d.]+ failed \d+ times, most recent failure: |"
     r"^Lost task [\d.]+ in stage [\d.]+ \(TID \d+\) \([^)]*\): |^An exception was raised by the Python Proxy\. "
 )
+_NO_WORKER = re.compile(r"Python worker (?:failed )?to connect back")
 # Only the operator can resolve these: the next attempt fails alike.
 _PERMANENT = frozenset(
     {
@@ -80,6 +81,8 @@ def explain(error: BaseException) -> str:
     """Return one line: what the Python code in a worker raised, or else Spark's own text."""
     if isinstance(error, NsqfastError):
         return str(error)
+    if _NO_WORKER.search(str(error)):
+        return "a Python worker of Spark did not start in time, as happens on a busy machine; no message is lost"
     said = _python_error(error)
     if said is not None:
         name, text = said

@@ -13,6 +13,7 @@ from nsqfast import extras
 from nsqfast.errors import OptionsError
 from nsqfast.options import PlainError
 from nsqfast.spark.java import find_java
+from nsqfast.spark.workers import own_home
 from nsqfast.spark_jobs.options import JobOptions
 
 if TYPE_CHECKING:
@@ -42,11 +43,13 @@ def open_session(
         with _set(spark, {**options.settings(), **FIXED}):
             yield spark
         return
-    spark = _make(options, job)
-    try:
-        yield spark
-    finally:
-        spark.stop()
+    is_local = SUBMITTED not in os.environ and (options.master or LOCAL).startswith("local")
+    with own_home() if is_local else contextlib.nullcontext():
+        spark = _make(options, job)
+        try:
+            yield spark
+        finally:
+            spark.stop()
 
 
 def _session_of_this_process() -> "SparkSession | None":

@@ -9,11 +9,13 @@ import threading
 import time
 import urllib.request
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from pyspark.errors import AnalysisException
 
 from nsqfast.errors import OptionsError
+from nsqfast.spark.workers import own_home
 from nsqfast.spark_jobs import main
 from nsqfast.spark_jobs.failures import explain, is_permanent
 from nsqfast.spark_jobs.job import run_job
@@ -82,6 +84,30 @@ def test_a_lent_session_gets_its_settings_back(spark, run):
         assert spark.conf.get("spark.sql.limit.scaleUpFactor") == before
     finally:
         spark.conf.set(TIME_ZONE, "UTC")
+
+
+def test_a_worker_that_does_not_come_is_no_failure_of_the_job():
+    for text in (
+        "Python worker failed to connect back.",
+        "Timed out while waiting for the Python worker to connect back after 10 s",
+    ):
+        error = RuntimeError(f"Job aborted due to stage failure: SparkException: {text}")
+        assert "did not start in time" in explain(error)
+        assert not is_permanent(error)
+
+
+def test_workers_start_from_the_installed_package(monkeypatch):
+    """Unless the user has a home of Spark."""
+    monkeypatch.setenv("SPARK_HOME", "/theirs")
+    with own_home():
+        assert os.environ["SPARK_HOME"] == "/theirs"
+    monkeypatch.delenv("SPARK_HOME")
+    with own_home():
+        home = Path(os.environ["SPARK_HOME"])
+        assert (home / "bin" / "spark-submit").exists()
+        assert not (home / "python").exists()
+    assert "SPARK_HOME" not in os.environ
+    assert not home.exists()
 
 
 def raise_in_worker(value):
