@@ -152,6 +152,7 @@ class Archive:
         """Give a file of a killed run its name, or its next free revision."""
         self._file = file
         self._file_name, self._revision = self._naming.split(name)
+        self._prepare_folders()
         self.close()
         self._file_name = ""
 

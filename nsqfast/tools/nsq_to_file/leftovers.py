@@ -5,6 +5,7 @@ not finished, so it comes again. A file that another process writes is left alon
 --recover-host names it.
 """
 
+import contextlib
 import os
 from bisect import bisect_left
 from collections.abc import Iterator
@@ -37,7 +38,8 @@ class Leftovers:
         self._has_own_folder = os.path.realpath(options.work_dir) != os.path.realpath(
             options.output_dir
         )
-        paths = (path for path in self._folder.rglob("*") if path.is_file())
+        found = self._folder.rglob("*" if self._has_own_folder else "*" + ROWS)
+        paths = (path for path in found if path.is_file())
         self._names = sorted(path.relative_to(self._folder).as_posix() for path in paths)
 
     def recover(self, topic: str) -> None:
@@ -59,10 +61,14 @@ class Leftovers:
             for name in self._find(Naming(kind, topic, ANY_HOST), kind):
                 if name not in seen:
                     seen.add(name)
-                    log.warning(
-                        "%s is unfinished, and another host's: if that is gone, name it with --recover-host",
-                        self._folder / name,
-                    )
+                    self._name_other(name + (ROWS if kind.format in COLUMN_FORMATS else ""))
+
+    def _name_other(self, name: str) -> None:
+        path = self._folder / name
+        with contextlib.suppress(OSError), path.open("rb") as file:
+            if not is_written(file.fileno()):
+                text = "%s is unfinished, and another host's: if that is gone, name it with --recover-host"
+                log.warning(text, path)
 
     def _kinds(self) -> Iterator[Options]:
         """Of two names that both fit the longer is meant: packed ones first, plain lines last."""

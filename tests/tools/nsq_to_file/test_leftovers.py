@@ -112,9 +112,20 @@ def test_what_a_backup_linked_is_moved_all_the_same(folders, tmp_path):
     assert folders.found() == {NAME + ".log": WHOLE}
 
 
+def test_an_output_folder_that_is_not_there(folders):
+    folders.leave(NAME + ".log", WHOLE)
+    folders.output.rmdir()
+    folders.start()
+    assert folders.found() == {NAME + ".log": WHOLE}
+
+
 def test_of_another_host(folders, caplog):
+    """Only if that does not write it any more."""
     other = NAME.replace("t.a-", "t.b-") + ".log"
     path = folders.leave(other, WHOLE)
+    with path.open("ab"):
+        folders.start()
+    assert not caplog.text
     folders.start()
     assert path.exists()
     assert f"{path} is unfinished, and another host's" in caplog.text
