@@ -5,7 +5,8 @@ import asyncio
 import pytest
 
 from support import fake_nsqd
-from support.fake_nsqd import FakeNsqd, until
+from support.fake_nsqd import FakeNsqd
+from support.waiting import until
 
 
 async def talk(script, said):

@@ -11,8 +11,8 @@ import pytest
 
 from run_suites import INTERRUPTED, SILENCE_S_MAX, Runner, choose_files, complete, list_named
 from support.commands import run_command
-from support.fake_nsqd import eventually
 from support.suites import ROOT, SUITES, divide, guards_messages, list_files
+from support.waiting import eventually
 from unsteady import describe, run_rounds
 
 

@@ -12,8 +12,9 @@ from playwright.sync_api import expect
 from nsqfast.nsqadmin.messages import routes
 from nsqfast.nsqadmin.messages.tail import TIME_MAX_S, Tails
 from support.access import run_admin
-from support.admin import LiveCluster, text_of, told, wait_for_channel, wait_until
+from support.admin import LiveCluster, text_of, told, wait_for_channel
 from support.server import go_folder
+from support.waiting import wait_until
 from support.web import topic_stats
 
 pytestmark = [

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from nsqfast.client import ClosedError, Config, Consumer, Producer
-from support.fake_nsqd import FakeNsqd, until
+from support.fake_nsqd import FakeNsqd
 from support.server import start_nsqd
+from support.waiting import until
 from support.web import topic_stats
 
 CONFIG = Config(max_in_flight=500)

@@ -7,8 +7,9 @@ import random
 import pytest
 
 from nsqfast.client import ClosedError, Config, Consumer, OptionsError, Producer, RefusedError
-from support.fake_nsqd import FakeNsqd, until
+from support.fake_nsqd import FakeNsqd
 from support.server import start_nsqd
+from support.waiting import until
 from support.web import topic_stats
 
 FAST = Config(max_in_flight=100, default_requeue_delay_s=0, max_backoff_duration_s=0)

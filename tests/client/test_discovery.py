@@ -19,8 +19,9 @@ from nsqfast.client.discovery import (
     poll_pause_s,
 )
 from support.fake_lookup import Lookupd
-from support.fake_nsqd import FakeNsqd, until
+from support.fake_nsqd import FakeNsqd
 from support.server import start_nsqd, start_nsqlookupd
+from support.waiting import until
 
 
 async def answers(addresses, topic="t", config=None):

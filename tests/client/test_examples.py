@@ -6,10 +6,10 @@ import subprocess
 
 import pytest
 
-from support.fake_nsqd import eventually
 from support.namespaces import Network, why_not
 from support.programs import EXAMPLES, SECONDS_MAX, Program, command, left, publish
 from support.server import ROOT, Server, program
+from support.waiting import eventually
 from support.web import post
 
 NAMES = sorted(path.name for path in EXAMPLES.glob("*.py"))

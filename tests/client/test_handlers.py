@@ -7,7 +7,8 @@ import logging
 import pytest
 
 from nsqfast.client import ClosedError, Config, Consumer, NsqfastError, OptionsError, Producer
-from support.fake_nsqd import FakeNsqd, until
+from support.fake_nsqd import FakeNsqd
+from support.waiting import until
 from support.web import topic_stats
 
 CONFIG = Config(max_in_flight=100, default_requeue_delay_s=0, max_backoff_duration_s=0)

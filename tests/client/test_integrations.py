@@ -12,8 +12,8 @@ from urllib.parse import urlencode
 import pytest
 
 from nsqfast.client.sync import Consumer
-from support.fake_nsqd import eventually
 from support.programs import EXAMPLES, Program, command, left, publish
+from support.waiting import eventually
 from support.web import request, topic_stats
 
 pytestmark = pytest.mark.slow

@@ -10,7 +10,8 @@ import pytest
 
 from nsqfast.client import Config, Consumer, NotConnectedError, Producer, UndeliveredError
 from nsqfast.client.backoff import ReconnectDelays
-from support.fake_nsqd import FakeNsqd, until
+from support.fake_nsqd import FakeNsqd
+from support.waiting import until
 
 ROUNDS = 10_000
 

@@ -17,7 +17,8 @@ from nsqfast.client.connection import (
 from nsqfast.errors import ProtocolError, WrongPeerError
 from nsqfast.streams.deflate import Deflate
 from nsqfast.streams.snappy import Snappy
-from support.fake_nsqd import ANSWER, FakeNsqd, until
+from support.fake_nsqd import ANSWER, FakeNsqd
+from support.waiting import until
 from support.wire import MESSAGE, RESPONSE, encode_frame
 
 SLOW = Config(max_in_flight=10, max_backoff_duration_s=0)

@@ -9,7 +9,8 @@ from aiohttp import web
 from nsqfast.client import Config, Consumer, Producer
 from nsqfast.client import nodes as nodes_module
 from support.fake_lookup import Lookupd
-from support.fake_nsqd import FakeNsqd, until
+from support.fake_nsqd import FakeNsqd
+from support.waiting import until
 
 
 class Clock:

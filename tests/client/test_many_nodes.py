@@ -2,8 +2,8 @@
 
 from nsqfast.client import Config, Consumer, Producer
 from nsqfast.client.flow import Flow
-from support.fake_nsqd import until
 from support.server import start_nsqd
+from support.waiting import until
 
 COUNT = 400
 

@@ -17,8 +17,8 @@ import nsqfast.client
 from nsqfast.client import Config
 from nsqfast.client.sync import Producer
 from nsqfast.gotext import parse_duration_ns
-from support.fake_nsqd import eventually
 from support.server import ROOT, STOP_SECONDS_MAX, start_nsqd, start_nsqlookupd
+from support.waiting import eventually
 from support.web import get, topic_stats
 
 TEXT = (ROOT / "docs" / "MIGRATING.md").read_text(encoding="utf-8")

@@ -14,10 +14,10 @@ from textwrap import indent
 import pytest
 
 from support.commands import run_command
-from support.fake_nsqd import eventually
 from support.namespaces import Network, why_not
 from support.programs import EXAMPLES, Program, left, publish
 from support.server import ROOT, Server, program, start_nsqd, start_nsqlookupd
+from support.waiting import eventually
 from support.web import get, post, topic_stats
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(500)]

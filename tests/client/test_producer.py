@@ -18,9 +18,10 @@ from nsqfast.client import (
     PublishRefusedError,
     RefusedError,
 )
-from support.fake_nsqd import FakeNsqd, until
+from support.fake_nsqd import FakeNsqd
 from support.ports import hold_port
 from support.server import start_nsqd
+from support.waiting import until
 from support.web import topic_stats
 from support.wire import Client
 

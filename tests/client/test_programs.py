@@ -15,9 +15,9 @@ import pytest
 from nsqfast.client.sync import Consumer
 from support.commands import run_command
 from support.drain import message_count
-from support.fake_nsqd import eventually
 from support.programs import Program, left, publish
 from support.server import ROOT, start_nsqd
+from support.waiting import eventually
 from support.web import topic_stats
 
 pytestmark = pytest.mark.slow

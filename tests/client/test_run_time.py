@@ -19,8 +19,9 @@ from nsqfast.client import (
     RefusedError,
 )
 from support.fake_lookup import Lookupd
-from support.fake_nsqd import FakeNsqd, until
+from support.fake_nsqd import FakeNsqd
 from support.server import start_nsqd
+from support.waiting import until
 from support.web import topic_stats
 
 CONFIG = Config(max_in_flight=100, default_requeue_delay_s=0, max_backoff_duration_s=0)

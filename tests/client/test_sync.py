@@ -18,7 +18,7 @@ from nsqfast.client import (
 )
 from nsqfast.client.sync import Consumer, Producer
 from support.commands import run_command
-from support.fake_nsqd import eventually
+from support.waiting import eventually
 from support.web import topic_stats
 
 CONFIG = Config(max_in_flight=100, default_requeue_delay_s=0, max_backoff_duration_s=0)

@@ -16,8 +16,9 @@ from nsqfast.client import lifetime as lifetime_module
 from nsqfast.client.sync import Batch, Consumer, Producer
 from nsqfast.client.sync.loop_thread import LoopThread
 from nsqfast.client.sync.message import Message
-from support.fake_nsqd import FakeNsqd, eventually
+from support.fake_nsqd import FakeNsqd
 from support.programs import Program
+from support.waiting import eventually
 
 WAIT_S = 10.0
 

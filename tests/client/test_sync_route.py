@@ -13,8 +13,9 @@ import pytest
 from nsqfast.client import Config, NotConnectedError, OutcomeUnknownError, PublishRefusedError
 from nsqfast.client.sync import Consumer, Producer
 from support.commands import run_command
-from support.fake_nsqd import FakeNsqd, eventually
+from support.fake_nsqd import FakeNsqd
 from support.server import start_nsqd
+from support.waiting import eventually
 from support.web import stats, topic_stats
 
 WAIT_S = 20.0

@@ -19,8 +19,9 @@ from nsqfast.client import (
 )
 from nsqfast.client import sync as threaded
 from support.commands import run_command
-from support.fake_nsqd import FakeNsqd, until
+from support.fake_nsqd import FakeNsqd
 from support.server import start_nsqd
+from support.waiting import until
 
 SLACK_S = 4.0  # of a busy machine
 

@@ -7,8 +7,9 @@ import pytest
 
 from nsqfast.client import Config, Consumer, OptionsError, Producer, WrongPeerError
 from nsqfast.client import sync as threaded
-from support.fake_nsqd import FakeNsqd, until
+from support.fake_nsqd import FakeNsqd
 from support.server import start_nsqlookupd
+from support.waiting import until
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,7 @@ import pytest
 
 from support.namespaces import Network, why_not
 from support.server import Server, program
+from support.waiting import wait_until
 from support.web import get
 
 pytestmark = [
@@ -140,13 +141,6 @@ class Cluster:
         )
 
 
-def until(reached, seconds_max=SECONDS_MAX):
-    """Each look is a request over the network."""
-    end = time.monotonic() + seconds_max
-    while not reached():
-        assert time.monotonic() < end, "not reached in time"
-
-
 @pytest.fixture
 def cluster(tmp_path):
     with contextlib.ExitStack() as stack:
@@ -161,11 +155,11 @@ def workers(cluster):
     producer = cluster.worker("publish", TOPIC, nodes)
     producer.wait_for_more("ok", 30)
     for lookupd in LOOKUPDS:
-        until(lambda lookupd=lookupd: cluster.listed_nodes(lookupd) == len(NODES))
+        wait_until(lambda lookupd=lookupd: cluster.listed_nodes(lookupd) == len(NODES))
     consumer = cluster.worker("consume", TOPIC, CHANNEL, lookupds)
     consumer.wait_for_more("got", 30)
     for name in NODES:
-        until(lambda name=name: cluster.connections(name) == 1)
+        wait_until(lambda name=name: cluster.connections(name) == 1)
     return producer, consumer
 
 
@@ -184,7 +178,7 @@ def test_a_node_is_killed_and_comes_back(cluster, workers):
     producer.wait_for_more("ok", 200)
     consumer.wait_for_more("got", 200)
     cluster.start("nsqd-b")
-    until(lambda: cluster.connections("nsqd-b") == 1)
+    wait_until(lambda: cluster.connections("nsqd-b") == 1)
     finish(producer, consumer)
 
 
@@ -194,7 +188,7 @@ def test_an_nsqlookupd_is_killed_and_comes_back(cluster, workers):
     producer.wait_for_more("ok", 200)
     consumer.wait_for_more("got", 200)
     cluster.start("lookupd-a")
-    until(lambda: cluster.listed_nodes("lookupd-a") == len(NODES))
+    wait_until(lambda: cluster.listed_nodes("lookupd-a") == len(NODES))
     finish(producer, consumer)
 
 
@@ -207,7 +201,7 @@ def test_a_link_is_cut_and_restored(cluster, workers, seconds):
     while time.monotonic() < begun + seconds:
         consumer.wait_for_more("got", 20)
     cluster.network.restore("nsqd-c")
-    until(lambda: cluster.connections("nsqd-c") == 1)
+    wait_until(lambda: cluster.connections("nsqd-c") == 1)
     finish(producer, consumer)
 
 
@@ -219,7 +213,7 @@ def test_a_new_node_is_taken_up_within_one_poll(cluster, workers):
     extra = cluster.worker("publish", TOPIC, f"{address}:4150")
     extra.wait_for_more("ok", 10)
     begun = time.monotonic()
-    until(lambda: cluster.connections("nsqd-d") == 1)
+    wait_until(lambda: cluster.connections("nsqd-d") == 1)
     # The poll interval is 2 s, with up to 0.6 s of jitter at its start.
     assert time.monotonic() - begun < 2 + 0.6 + 5
     extra.end()

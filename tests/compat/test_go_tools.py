@@ -4,12 +4,12 @@ import importlib.util
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from support.server import go_program
+from support.waiting import wait_until
 from support.web import topic_stats
 
 LINES = [b"line %d" % number for number in range(500)]
@@ -33,22 +33,22 @@ def run(*command, text=b""):
 
 
 def wait_until_finished(broker, topic, channel, count):
-    """Until the tool has finished all its messages; every look is a round trip.
+    """Until the tool has finished all its messages.
 
     Go reads a channel's depth before its message count, so only the look after the one that saw
     all messages says what became of them.
     """
-    has_all = False
-    end = time.monotonic() + SECONDS_MAX
-    while time.monotonic() < end:
+
+    def look():
         found = topic_stats(broker.http, topic)
-        counts = found and found["channels"].get(channel)
-        if counts and has_all:
-            left = counts["depth"], counts["in_flight_count"], counts["deferred_count"]
-            if left == (0, 0, 0):
-                return
-        has_all = bool(counts) and counts["message_count"] == count
-    raise AssertionError(found)
+        return (found and found["channels"].get(channel)) or {}
+
+    def is_over():
+        counts = look()
+        return not any(counts[name] for name in ("depth", "in_flight_count", "deferred_count"))
+
+    wait_until(lambda: look().get("message_count") == count, look)
+    wait_until(is_over, look)
 
 
 @pytest.mark.go

@@ -2,12 +2,12 @@
 
 import json
 import subprocess
-import time
 
 import pytest
 
 from support.lookup import channels, lookup, nodes, producers, topics
 from support.server import Server, go_program, start_nsqd, start_nsqlookupd
+from support.waiting import wait_until
 from support.web import get, post, request, topic_stats
 
 pytestmark = [pytest.mark.go, pytest.mark.slow]
@@ -40,14 +40,6 @@ def broker(lookupd, report, tmp_path):
 
 def text(address):
     return f"{address[0]}:{address[1]}"
-
-
-def wait_until(check):
-    """What it returns once that is true; every look is a round trip."""
-    deadline = time.monotonic() + SECONDS_MAX
-    while not (found := check()):
-        assert time.monotonic() < deadline
-    return found
 
 
 def ports_of(lookupd):

@@ -6,6 +6,7 @@ import pytest
 
 from support.lookup import Node, nodes, producers, topics
 from support.server import start_nsqlookupd
+from support.waiting import wait_until
 from support.web import get, post
 
 pytestmark = pytest.mark.slow
@@ -26,14 +27,6 @@ def start(implementation):
     yield make
     for server in servers:
         server.stop()
-
-
-def wait_until(check):
-    """Seconds until it is so; every look is a round trip."""
-    begun = time.monotonic()
-    while not check():
-        assert time.monotonic() - begun < SECONDS_MAX
-    return time.monotonic() - begun
 
 
 def test_inactive(start):

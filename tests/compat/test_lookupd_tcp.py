@@ -18,6 +18,7 @@ from support.lookup import (
     topics,
 )
 from support.server import start_nsqlookupd
+from support.waiting import wait_until
 from support.web import get, post
 
 
@@ -47,14 +48,6 @@ def node(connect):
     node = connect()
     node.identify()
     return node
-
-
-def wait_until(check):
-    """What the other side does when a connection ends is seen a moment later; every look is a round trip."""
-    for _ in range(10_000):
-        if check():
-            return
-    raise AssertionError("it did not happen")
 
 
 # ---- magic and framing

@@ -1,10 +1,9 @@
 """One data path, two brokers: what Go wrote nsqfast delivers, and the other way round."""
 
-import time
-
 import pytest
 
 from support.server import start_nsqd
+from support.waiting import wait_until
 from support.web import post, topic_stats
 from support.wire import MESSAGE, Client, decode_message
 
@@ -26,14 +25,14 @@ def publish(server, topic, bodies):
             client.mpub(topic, bodies[start : start + BATCH])
 
 
-def wait_for_fan_out(server, topic, channel, count, seconds_max=50.0):
-    """Go's topics hand on to their channels in the background; each look is a round trip."""
-    end = time.monotonic() + seconds_max
-    while time.monotonic() < end:
+def wait_for_fan_out(server, topic, channel, count):
+    """Go's topics hand on to their channels in the background."""
+
+    def is_over():
         found = topic_stats(server.http, topic)
-        if found["depth"] == 0 and found["channels"][channel]["depth"] == count:
-            return
-    raise AssertionError(found)
+        return found["depth"] == 0 and found["channels"][channel]["depth"] == count
+
+    wait_until(is_over, lambda: topic_stats(server.http, topic))
 
 
 def drain(server, topic, channel, count):

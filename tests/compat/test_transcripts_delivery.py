@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from support.fake_nsqd import eventually
+from support.waiting import eventually
 from support.web import post, topic_stats
 
 # Go scans only channels that it knew at start for its first five seconds.

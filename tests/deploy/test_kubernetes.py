@@ -12,8 +12,9 @@ import pytest
 import yaml
 
 from nsqfast.version import __version__
-from support.admin import start_nsqadmin, wait_until
+from support.admin import start_nsqadmin
 from support.deployed import FOLDER, ports_of, read_command
+from support.waiting import wait_until
 from support.web import get, request
 
 MANIFESTS = FOLDER / "kubernetes"

@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -15,6 +14,7 @@ from nsqfast.nsqadmin.access.audit_file import AuditFile
 from support.deployed import FOLDER
 from support.server import start_nsqd
 from support.tools import Tool, await_handler, tool_command
+from support.waiting import eventually
 from support.wire import Client
 
 CONFIG = FOLDER / "logrotate" / "nsqfast"
@@ -46,11 +46,8 @@ class Logrotate:
 
 def await_text(path, text):
     """What is in the file once it has this."""
-    deadline_s = time.monotonic() + SECONDS_MAX
-    while not path.exists() or text not in (found := path.read_text(encoding="utf-8")):
-        assert time.monotonic() < deadline_s, f"no {text!r} in {path}"
-        time.sleep(0.01)
-    return found
+    eventually(lambda: path.exists() and text in path.read_text(encoding="utf-8"))
+    return path.read_text(encoding="utf-8")
 
 
 def test_all_of_the_file_is_understood(tmp_path):

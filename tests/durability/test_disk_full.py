@@ -3,14 +3,14 @@
 import os
 import resource
 import subprocess
-import time
 
 import pytest
 
-from support.fake_nsqd import eventually
+from support.lines import wait_for_ping
 from support.prometheus import scrape
 from support.server import start_nsqd
-from support.web import get, post, request, stats, topic_stats
+from support.waiting import eventually
+from support.web import post, request, stats, topic_stats
 from support.wire import ERROR, Client, encode_messages
 
 BODY_SIZE = 4096
@@ -99,13 +99,6 @@ def publish(server, kind, body):
         else:
             client.command(kind, "t", *["60000"] * (kind == "DPUB"), body=body)
         return (1 + (kind == "MPUB")) * (client.read_frame().data == b"OK")
-
-
-def wait_for_ping(server, status, seconds_max=50.0):
-    end = time.monotonic() + seconds_max
-    while (answer := get(server.http, "/ping")).status != status:
-        assert time.monotonic() < end, answer
-    return answer.body.decode()
 
 
 @pytest.mark.parametrize("sync_every", [1, 2500])

@@ -10,11 +10,12 @@ from nsqfast.nsqd.free_disk import FreeDisk
 from nsqfast.nsqd.http_publish import not_taken
 from nsqfast.nsqd.options import parse, validate
 from nsqfast.refusals import PUBLISH_REFUSED, NotTakenError
-from support.fake_nsqd import eventually
+from support.lines import wait_for_ping
 from support.programs import left
 from support.prometheus import scrape
 from support.server import start_nsqd
 from support.small_disk import small_disk
+from support.waiting import eventually
 from support.web import get, post, stats
 from support.wire import Client, encode_messages
 
@@ -35,10 +36,6 @@ def fill(disk, size):
     """Somebody else's file."""
     with open(disk / "filler", "wb") as file:
         file.write(bytes(size))
-
-
-def wait_for_ping(server, status):
-    eventually(lambda: get(server.http, "/ping").status == status)
 
 
 @pytest.mark.parametrize("flags", [(), ("--mem-queue-size=0", "--sync-every=1")])

@@ -6,10 +6,10 @@ import json
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
+from support.lines import wait_for_ping
 from support.server import ROOT, start_nsqd
 from support.small_disk import small_disk
 from support.web import get, post, stats
@@ -60,13 +60,6 @@ def drain(server, channel):
             client.fin(message)
         client.ask("CLS")
     assert bodies == {b"%d" % number for number in range(COUNT)}
-
-
-def wait_for_ping(server, status, seconds_max=50.0):
-    end = time.monotonic() + seconds_max
-    while (answer := get(server.http, "/ping")).status != status:
-        assert time.monotonic() < end, answer
-    return answer.body.decode()
 
 
 def errors(server):

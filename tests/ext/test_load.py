@@ -11,7 +11,7 @@ import pytest
 from nsqfast._ext.bench.load import Load
 from nsqfast._ext.dev.null_peer import serve
 
-from support.fake_nsqd import eventually
+from support.waiting import eventually
 
 OK = struct.pack(">iI", 6, 0) + b"OK"
 HEARTBEAT = struct.pack(">iI", 15, 0) + b"_heartbeat_"

@@ -18,19 +18,11 @@ from nsqfast.nsqadmin.access.audit_file import LINES_MAX, AuditFile
 from nsqfast.nsqadmin.access.webhook import ACTIONS
 from nsqfast.nsqadmin.outbox import QUEUE_MAX
 from nsqfast.nsqadmin.results import Result
-from support.access import (
-    FORM,
-    cookie_header,
-    log_in,
-    probed,
-    run_admin,
-    start_admin,
-    wait_until,
-    write_users,
-)
+from support.access import FORM, cookie_header, log_in, probed, run_admin, start_admin, write_users
 from support.admin import LiveCluster, text_of
 from support.destination import Destination, answer
 from support.json_lines import read_json_lines
+from support.waiting import wait_until
 from support.web import request
 
 KEYS = [
@@ -367,7 +359,7 @@ def test_the_endpoint_is_told_what_nsqadmin_of_go_tells(tmp_path):
                     act(admin.http, text_of(cluster.nsqds[0].http))
                     wait_until(
                         lambda known=endpoint: "delete_topic" in str(known.bodies),
-                        show=lambda known=endpoint: (known.bodies, admin.stderr),
+                        what=lambda known=endpoint: (known.bodies, admin.stderr),
                     )
                     address = text_of(admin.http)
             told[kind] = told_to(endpoint)

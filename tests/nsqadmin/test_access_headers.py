@@ -9,7 +9,8 @@ from aiohttp import web
 
 from nsqfast.nsqadmin.access.headers import security_headers
 from nsqfast.nsqadmin.options import Options
-from support.access import log_in, probed, run_admin, start_admin, wait_until, write_users
+from support.access import log_in, probed, run_admin, start_admin, write_users
+from support.waiting import wait_until
 from support.web import request
 
 POLICY = (

@@ -39,9 +39,9 @@ from support.access import (
     probed,
     run_admin,
     start_admin,
-    wait_until,
     write_users,
 )
+from support.waiting import wait_until
 from support.web import request
 
 HTML = {"Accept": "text/html"}

@@ -17,10 +17,11 @@ from nsqfast.nsqadmin.live.history_file import load
 from nsqfast.nsqadmin.options import Options
 from nsqfast.nsqadmin.results import Result
 from nsqfast.nsqadmin.upstream.messages import ChannelStats, NsqdStats, TopicStats
-from support.admin import LiveCluster, text_of, told, wait_until
+from support.admin import LiveCluster, text_of, told
 from support.admin_actions import Acting, depths, paused, publish, results, topics_of
 from support.json_lines import wait_for_entries
 from support.lookup import lookup, topics
+from support.waiting import wait_until
 from support.web import post, request, stats
 from support.wire import Client
 

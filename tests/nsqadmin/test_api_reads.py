@@ -5,8 +5,9 @@ import re
 
 import pytest
 
-from support.admin import LiveCluster, text_of, told, wait_until
+from support.admin import LiveCluster, text_of, told
 from support.alike import alike, keys_in_order, without
+from support.waiting import wait_until
 from support.web import stats
 from support.wire import Client
 

@@ -4,8 +4,9 @@ import json
 
 import pytest
 
-from support.admin import LiveCluster, text_of, told, wait_until
+from support.admin import LiveCluster, text_of, told
 from support.lookup import channels, lookup, topics
+from support.waiting import wait_until
 from support.web import request, topic_stats
 
 pytestmark = [pytest.mark.go, pytest.mark.slow]

@@ -7,10 +7,11 @@ import msgspec
 import pytest
 
 from nsqfast.nsqadmin.live.nodes import Identity, NodeWatch
-from support.admin import LiveCluster, shown, start_nsqadmin, text_of, told, wait_until
+from support.admin import LiveCluster, shown, start_nsqadmin, text_of, told
 from support.admin_actions import start_again
 from support.lookup import producers
 from support.server import start_nsqd
+from support.waiting import wait_until
 from support.web import get, request
 from support.wire import Client
 

@@ -16,17 +16,11 @@ from aiohttp import web
 from nsqfast.nsqadmin.access import connection
 from nsqfast.nsqadmin.options import parse
 from nsqfast.refusals import REFUSED
-from support.access import (
-    probed,
-    refusal,
-    run_admin,
-    wait_until,
-    with_nsqd,
-    write_users,
-)
+from support.access import probed, refusal, run_admin, with_nsqd, write_users
 from support.certificates import Certificates
 from support.fake_stats import FakeStats, stats
 from support.server import Server, program
+from support.waiting import wait_until
 from support.web import get, request
 
 SOON_S = 0.3

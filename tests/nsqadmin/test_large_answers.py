@@ -9,7 +9,8 @@ import threading
 
 import pytest
 
-from support.admin import start_nsqadmin, text_of, wait_until
+from support.admin import start_nsqadmin, text_of
+from support.waiting import wait_until
 
 NODES = 8
 PIECE = 256 << 10

@@ -15,13 +15,14 @@ import pytest
 
 from nsqfast.client.sync import Config, Consumer
 from nsqfast.nsqadmin.messages.tail import WANTED
-from support.admin import LiveCluster, start_nsqadmin, text_of, told, wait_for_channel, wait_until
+from support.admin import LiveCluster, start_nsqadmin, text_of, told, wait_for_channel
 from support.admin_pages import example_pages
 from support.authd import AuthServer
 from support.certificates import Certificates
 from support.json_lines import wait_for_entries
 from support.server import go_folder, start_nsqd
 from support.still_nodes import StillNodes
+from support.waiting import wait_until
 from support.web import get, request, topic_stats
 
 pytestmark = pytest.mark.skipif(go_folder() is None, reason="no NSQ programs written in Go")

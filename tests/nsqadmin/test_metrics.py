@@ -11,9 +11,10 @@ from nsqfast.nsqadmin.live.rules import Rules
 from nsqfast.nsqadmin.options import Options, parse
 from nsqfast.nsqd.options import Options as NsqdOptions
 from nsqfast.options import declared
-from support.admin import start_nsqadmin, wait_until
+from support.admin import start_nsqadmin
 from support.prometheus import scrape
 from support.server import start_nsqd
+from support.waiting import wait_until
 from support.web import get, post
 
 ROOT = Path(__file__).resolve().parents[2]

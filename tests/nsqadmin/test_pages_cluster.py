@@ -8,10 +8,11 @@ import pytest
 
 from nsqfast.nsqadmin.options import Options
 from support.access import Running
-from support.admin import LiveCluster, text_of, wait_until
+from support.admin import LiveCluster, text_of
 from support.fake_stats import FakeStats
 from support.page_html import PageHtml
 from support.seeds import seeds
+from support.waiting import wait_until
 from support.web import get, topic_stats
 from support.wire import Client
 

@@ -8,11 +8,12 @@ import pytest
 
 from nsqfast.nsqadmin.live.model import NodeState
 from nsqfast.nsqadmin.live.poller import ANSWER_S
-from support.admin import LiveCluster, text_of, wait_until
+from support.admin import LiveCluster, text_of
 from support.fake_stats import FakeStats, stats, topic
 from support.polling import Polling
 from support.server import start_nsqd, start_nsqlookupd
 from support.simulated_cluster import SimulatedCluster
+from support.waiting import wait_until
 from support.web import post
 
 UP, STALE, DOWN = NodeState.UP, NodeState.STALE, NodeState.DOWN

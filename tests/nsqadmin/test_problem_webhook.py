@@ -11,10 +11,11 @@ from nsqfast.nsqadmin.alerts.webhook import ProblemWebhook
 from nsqfast.nsqadmin.live.problems import Problems, Severity
 from nsqfast.nsqadmin.live.silences import Scope, Silence
 from nsqfast.nsqadmin.options import parse
-from support.admin import start_nsqadmin, wait_until
+from support.admin import start_nsqadmin
 from support.admin_cluster import make_problem
 from support.destination import Destination, answer
 from support.server import start_nsqd
+from support.waiting import wait_until
 from support.web import get, post, request
 from support.wire import Client
 

@@ -10,10 +10,11 @@ import pytest
 from nsqfast.nsqadmin.live.problems import Problems
 from nsqfast.nsqadmin.live.silences import Scope, Silence
 from nsqfast.nsqadmin.options import parse
-from support.admin import start_nsqadmin, wait_until
+from support.admin import start_nsqadmin
 from support.admin_cluster import example_cluster, example_problems
 from support.admin_pages import AdminPages
 from support.server import start_nsqd
+from support.waiting import wait_until
 from support.web import get, post, request
 from support.wire import Client
 

@@ -13,8 +13,8 @@ from nsqfast.net import checkup as limits
 from nsqfast.nsqd import checkup
 from nsqfast.nsqd.main import main
 from nsqfast.nsqd.options import parse
-from support.fake_nsqd import eventually
 from support.server import start_nsqd
+from support.waiting import eventually
 
 FREE = ["--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0", "--broadcast-address=127.0.0.1"]
 

@@ -12,6 +12,7 @@ from support.lookup import nodes, topics
 from support.lookupd import FakeLookupd
 from support.prometheus import scrape
 from support.server import DRAINED, go_program, start_nsqd, start_nsqlookupd
+from support.waiting import wait_until
 from support.web import get, post, request, stats, topic_stats
 from support.wire import Client, encode_messages
 
@@ -321,13 +322,6 @@ def test_it_leaves_nsqlookupd_and_comes_back(tmp_path):
             wait_until(
                 lambda: [sorted(node["topics"]) for node in nodes(lookupd.http)] == [["t", "u"]]
             )
-
-
-def wait_until(is_reached):
-    """Every look is a round trip."""
-    end = time.monotonic() + SECONDS_MAX
-    while not is_reached():
-        assert time.monotonic() < end
 
 
 def test_a_topic_that_waits_for_its_channels_waits_no_longer(tmp_path):

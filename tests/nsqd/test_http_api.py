@@ -7,8 +7,8 @@ import socket
 import pytest
 
 from nsqfast.nsqd.stats_text import format_latency
-from support.fake_nsqd import eventually
 from support.server import Server, program, start_nsqd, start_nsqlookupd
+from support.waiting import eventually
 from support.web import get, post, request, stats, topic_stats
 from support.wire import Client
 

@@ -14,7 +14,8 @@ from nsqfast.nsqd import lookup_peer
 from nsqfast.nsqd.lookup_peer import NAME_UNITS, LookupPeer, register
 from support.lookupd import FakeLookupd, framed
 from support.server import start_nsqd
-from support.web import get, post, request, topic_stats
+from support.waiting import eventually
+from support.web import post, request, topic_stats
 from support.wire import Client
 
 SECONDS_MAX = 50
@@ -116,8 +117,8 @@ def test_a_silent_peer_delays_nobody(tmp_path):
             for number in range(200):
                 client.pub(f"t{number}", b"x")
             assert time.monotonic() - begun < SECONDS_MAX / 2
-            while len(json.loads((tmp_path / "nsqd.dat").read_bytes())["topics"] or ()) < 200:
-                get(broker.http, "/ping")
+            metadata = tmp_path / "nsqd.dat"
+            eventually(lambda: len(json.loads(metadata.read_bytes())["topics"] or ()) >= 200)
 
 
 def test_messages_wait_for_the_channels_and_nothing_else_does(broker, lookupd):

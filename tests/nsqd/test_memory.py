@@ -7,10 +7,10 @@ import struct
 
 import pytest
 
-from support.admin import wait_until
 from support.packed import change_over
 from support.prometheus import scrape
 from support.server import start_nsqd
+from support.waiting import wait_until
 from support.web import post, topic_stats
 from support.wire import Client, encode_frame, encode_messages
 

@@ -4,9 +4,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from support.fake_nsqd import eventually
 from support.server import start_nsqd
 from support.topics import make, publish
+from support.waiting import eventually
 from support.web import get, post, request, topic_stats
 from support.wire import Client
 

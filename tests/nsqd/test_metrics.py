@@ -14,6 +14,7 @@ from support.certificates import Certificates
 from support.prometheus import OPENMETRICS, TEXT, read, scrape
 from support.seeds import seeds
 from support.server import start_nsqd
+from support.waiting import wait_until
 from support.web import post, request, topic_stats
 from support.wire import ERROR, Client
 
@@ -47,10 +48,9 @@ def client(broker):
 
 def until(address, reached):
     """Scrapes until it is so."""
-    deadline = time.monotonic() + SECONDS_MAX
-    while not reached(found := scrape(address)):
-        assert time.monotonic() < deadline, found.text
-    return found
+    return wait_until(
+        lambda: reached(found := scrape(address)) and found, lambda: scrape(address).text
+    )
 
 
 # -- formats

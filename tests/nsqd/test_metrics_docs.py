@@ -9,11 +9,12 @@ import yaml
 
 from nsqfast.client.prometheus import NAMES_MAX, OTHER
 from nsqfast.nsqd.options import parse
-from support.admin import start_nsqadmin, wait_until
+from support.admin import start_nsqadmin
 from support.client_metrics import PREFIX, is_added, start_client
 from support.lookup import Node
 from support.prometheus import OPENMETRICS, scrape
 from support.server import start_nsqd, start_nsqlookupd
+from support.waiting import wait_until
 from support.web import get
 from support.wire import Client
 

@@ -3,12 +3,14 @@
 import http.client
 import json
 import socket
+from functools import partial
 
 import pytest
 
 from nsqfast.net.masks import masked, masked_words, place_of
 from support.authd import AuthServer, grant, permit
 from support.server import start_nsqd
+from support.waiting import eventually
 from support.web import get, post, request, stats, topic_stats
 from support.wire import Client, encode_messages
 
@@ -241,6 +243,6 @@ def test_a_handshake_is_a_connection(tmp_path, certificates):
         assert 'nsqd_connections{listener="https"} 2' in get(broker.http, "/metrics").body.decode()
         for each in silent:
             each.close()
-        while (answer := request(broker.https, "GET", "/ping", connect=connect)).status == 503:
-            pass
-        assert answer.body == b"OK"
+        ping = partial(request, broker.https, "GET", "/ping", connect=connect)
+        eventually(lambda: ping().status != 503)
+        assert ping().body == b"OK"

@@ -16,6 +16,7 @@ from support.network import (
     set_loopback,
 )
 from support.server import start_nsqd
+from support.waiting import eventually
 from support.web import get, post, stats, topic_stats
 from support.wire import Client
 
@@ -256,8 +257,8 @@ def test_more_queues_than_descriptors(tmp_path, connect, limit, is_enough):
         for client in clients:
             client.close()
         # Now there are some again, and the list of topics is written after all.
-        while not all(f'"{name}"' in (tmp_path / "nsqd.dat").read_text() for name in accepted):
-            pass
+        metadata = tmp_path / "nsqd.dat"
+        eventually(lambda: all(f'"{name}"' in metadata.read_text() for name in accepted))
         server.kill()
     with start(tmp_path, "--mem-queue-size=0") as server:
         assert list(tmp_path.glob("*.bad")) == []
@@ -313,9 +314,8 @@ def test_more_http_connections_than_the_ceiling(tmp_path, connect):
         for peer in peers:
             peer.close()
         # They are gone as soon as the loop has looked; until then it says no.
-        while (answer := get(server.http, "/ping")).status == 503:
-            pass
-        assert answer.body == b"OK"
+        eventually(lambda: get(server.http, "/ping").status != 503)
+        assert get(server.http, "/ping").body == b"OK"
         assert is_clean(server)
 
 

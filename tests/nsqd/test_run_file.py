@@ -4,9 +4,9 @@ import os
 
 import pytest
 
-from support.fake_nsqd import eventually
 from support.prometheus import scrape
 from support.server import start_nsqd
+from support.waiting import eventually
 from support.web import get, post, stats, topic_stats
 from support.wire import Client
 

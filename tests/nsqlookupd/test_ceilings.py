@@ -11,6 +11,7 @@ from support.commands import run_command
 from support.lookup import Node, channels, producers, topics
 from support.prometheus import scrape
 from support.server import ROOT, program, start_nsqd, start_nsqlookupd
+from support.waiting import wait_until
 from support.web import get, post
 from support.wire import SECONDS_MAX, Client
 
@@ -40,11 +41,6 @@ def pinged(lookupd):
     for _ in range(3):
         assert node.ask(b"PING") == b"OK"
     return node
-
-
-def wait_until(check):
-    while not check():
-        pass
 
 
 def test_names_of_a_peer():

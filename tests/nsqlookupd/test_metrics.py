@@ -8,6 +8,7 @@ import pytest
 from support.lookup import MAGIC, Node, producers
 from support.prometheus import OPENMETRICS, TEXT, scrape
 from support.server import start_nsqlookupd
+from support.waiting import eventually
 from support.web import get, post
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "METRICS.md"
@@ -49,10 +50,9 @@ def test_a_large_peer_leaves():
             for _ in range(5_000):
                 assert large.read() == b"OK"
             assert len(producers(lookupd.http, "t7")) == 2
-        while len(producers(lookupd.http, "t7")) == 2:
-            pass
-        while (found := scrape(lookupd.http)).value("nsqlookupd_producers", state="active") == 2:
-            pass
+        eventually(lambda: len(producers(lookupd.http, "t7")) != 2)
+        eventually(lambda: scrape(lookupd.http).value("nsqlookupd_producers", state="active") != 2)
+        found = scrape(lookupd.http)
         assert found.value("nsqlookupd_registrations") == 2
         assert found.value("nsqlookupd_topics") == 5_000
         assert producers(lookupd.http, "t4999") == []

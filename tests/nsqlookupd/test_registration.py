@@ -9,6 +9,7 @@ from support.commands import run_command
 from support.lookup import Node, identify_as, producers, topics
 from support.prometheus import scrape
 from support.server import ROOT, program, start_nsqd, start_nsqlookupd
+from support.waiting import wait_until
 from support.web import get, post
 
 SECRET = "s\u00e9same open"
@@ -23,11 +24,6 @@ def secret_file(tmp_path):
 
 def flag(path):
     return f"--registration-secret-file={path}"
-
-
-def wait_until(check):
-    while not check():
-        pass
 
 
 def answer_to(lookupd, **changed):

@@ -11,6 +11,7 @@ from support.certificates import Certificates
 from support.commands import run_command
 from support.lookup import MAGIC, Node, identify_as
 from support.server import ROOT, program, start_nsqd, start_nsqlookupd
+from support.waiting import wait_until
 from support.web import post, request
 
 SECONDS_MAX = 50
@@ -72,11 +73,6 @@ def is_served(address, context, words):
             return one.recv(1) != b""
     except OSError:
         return False
-
-
-def wait_until(check):
-    while not check():
-        pass
 
 
 def test_both_ports(certificates):

@@ -3,12 +3,8 @@
 from support.lookup import Node, channels, lookup, topics
 from support.prometheus import scrape
 from support.server import start_nsqlookupd
+from support.waiting import wait_until
 from support.web import post
-
-
-def wait_until(check):
-    while not check():
-        pass
 
 
 def test_names_that_nobody_has():

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from support.fake_nsqd import eventually
 from support.ports import hold_port
 from support.server import ROOT
+from support.waiting import eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

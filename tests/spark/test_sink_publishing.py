@@ -22,12 +22,12 @@ from nsqfast.spark.sink.counts import Counts
 from nsqfast.spark.sink.options import parse_options
 from nsqfast.spark.sink.rows import RowError
 from nsqfast.spark.sink.writer import NsqBatchWriter, NsqCommitMessage, publish_partition
-from support.admin import wait_until
 from support.authd import AuthServer, grant, permit
 from support.commands import run_command
 from support.drain import address_of, drain, drain_until_still, message_count
 from support.fake_nsqd import FakeNsqd
 from support.server import start_nsqd
+from support.waiting import eventually, wait_until
 from support.wire import Client
 
 
@@ -147,10 +147,7 @@ def test_several_nsqd_take_turns(tmp_path, topic):
 
 
 def wait_connected(kept, count):
-    deadline_s = time.monotonic() + 20
-    while len(kept.producer.connected_addresses) < count:
-        assert time.monotonic() < deadline_s
-        time.sleep(0.01)
+    eventually(lambda: len(kept.producer.connected_addresses) >= count, 20)
 
 
 @pytest.mark.parametrize("packing", ["snappy", "deflate"])

@@ -3,7 +3,6 @@
 import os
 import signal
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,8 @@ from nsqfast.spark.spool.identity import SpoolError
 from nsqfast.spark.spool.segments import list_segments
 from support.segments import CHANNEL, TOPIC
 from support.server import start_nsqd
-from support.source import SECONDS_MAX, Source
+from support.source import Source
+from support.waiting import wait_until
 from support.web import topic_stats
 
 pytestmark = pytest.mark.timeout(120)
@@ -45,13 +45,6 @@ def publish(source, *numbers):
 
 def channel(broker):
     return topic_stats(broker.http, TOPIC)["channels"][CHANNEL]
-
-
-def await_true(reached, what):
-    deadline = time.monotonic() + SECONDS_MAX
-    while not reached():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
 
 
 def receiver_pids(spool):
@@ -87,7 +80,7 @@ def test_available_now_takes_what_waits(source, broker):
     publish(source, *range(500, 600))
     source.run()
     assert source.bodies() == list(range(600))
-    await_true(lambda: not receiver_pids(source.spool), "a receiver is left")
+    wait_until(lambda: not receiver_pids(source.spool), "a receiver is left")
 
 
 @pytest.mark.parametrize("broker", ["nsqfast", GO], indirect=True)
@@ -105,11 +98,11 @@ def test_a_batch_takes_what_waits(source):
 def test_stop_seals_and_finishes(source, broker):
     publish(source, 0)
     query = source.start(maxSpoolBytes="1g")
-    await_true(lambda: source.bodies() == [0], "nothing came")
+    wait_until(lambda: source.bodies() == [0], "nothing came")
     (pid,) = receiver_pids(source.spool)
     publish(source, *range(1, 2000))
     query.stop()
-    await_true(lambda: not Path(f"/proc/{pid}").exists(), "the receiver is left")
+    wait_until(lambda: not Path(f"/proc/{pid}").exists(), "the receiver is left")
     left = channel(broker)
     assert left["in_flight_count"] == 0
     assert left["client_count"] == 0
@@ -123,17 +116,17 @@ def test_stop_seals_and_finishes(source, broker):
 def test_receiver_and_runner_are_killed(source):
     publish(source, *range(100))
     query = source.start()
-    await_true(lambda: len(source.bodies()) == 100, "nothing came")
+    wait_until(lambda: len(source.bodies()) == 100, "nothing came")
     (killed,) = receiver_pids(source.spool)
     runner = parent_of(killed)
     os.kill(killed, signal.SIGKILL)
     publish(source, *range(100, 200))
-    await_true(lambda: len(source.bodies()) == 200, "no receiver was started again")
+    wait_until(lambda: len(source.bodies()) == 200, "no receiver was started again")
     (pid,) = receiver_pids(source.spool)
     assert (pid != killed, parent_of(pid)) == (True, runner)
     os.kill(runner, signal.SIGKILL)
     source.failure(query)
-    await_true(lambda: not Path(f"/proc/{pid}").exists(), "the receiver outlives the runner")
+    wait_until(lambda: not Path(f"/proc/{pid}").exists(), "the receiver outlives the runner")
     publish(source, *range(200, 300))
     source.run()
     assert source.bodies() == list(range(300))
@@ -151,7 +144,7 @@ class Clock:
 
 
 def await_death(receiver):
-    await_true(lambda: not receiver._child.is_alive, "a receiver without a name lives")
+    wait_until(lambda: not receiver._child.is_alive, "a receiver without a name lives")
 
 
 def test_a_receiver_that_never_works(tmp_path, caplog):
@@ -218,7 +211,7 @@ def test_a_drain_that_is_killed_begins_anew(broker, tmp_path, caplog):
     killed = []
 
     def kill_once():
-        await_true(lambda: receiver_pids(spool), "no receiver")
+        wait_until(lambda: receiver_pids(spool), "no receiver")
         killed.extend(receiver_pids(spool))
         for pid in killed:
             os.kill(pid, signal.SIGKILL)

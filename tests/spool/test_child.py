@@ -10,9 +10,9 @@ import pytest
 from nsqfast.spark.receiver.child import ReceiverChild, ReceiverError, ReceiverSettings
 from nsqfast.spark.receiver.options import make_config, parse
 from support.drain import address_of
-from support.fake_nsqd import eventually
 from support.server import ROOT
 from support.spool import channel_state, numbers, publish, row_count
+from support.waiting import eventually
 
 pytestmark = pytest.mark.slow
 

@@ -6,7 +6,6 @@ import signal
 import pytest
 
 from support.drain import address_of
-from support.fake_nsqd import eventually
 from support.server import start_nsqd
 from support.spool import (
     channel_state,
@@ -18,6 +17,7 @@ from support.spool import (
     start_killed_at,
     start_receiver,
 )
+from support.waiting import eventually
 
 pytestmark = pytest.mark.soak
 

@@ -16,7 +16,6 @@ import pytest
 from nsqfast.client.sync import Producer
 from support.authd import AuthServer, grant, permit
 from support.drain import address_of
-from support.fake_nsqd import eventually
 from support.ports import hold_port
 from support.server import start_nsqd, start_nsqlookupd
 from support.spool import (
@@ -31,6 +30,7 @@ from support.spool import (
     segments,
     start_receiver,
 )
+from support.waiting import eventually
 
 pytestmark = pytest.mark.slow
 

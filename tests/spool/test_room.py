@@ -11,7 +11,6 @@ from nsqfast.spark.spool.release import release_segments
 from nsqfast.spark.spool.segments import Segment, list_segments
 from nsqfast.spark.spool.writer import SegmentWriter
 from support.drain import address_of
-from support.fake_nsqd import eventually
 from support.spool import (
     channel_state,
     make_rows,
@@ -24,6 +23,7 @@ from support.spool import (
     start_receiver,
     take_live,
 )
+from support.waiting import eventually
 
 COUNT = 20_000
 SIZE = 200

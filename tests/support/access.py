@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-import time
 from http.cookies import SimpleCookie
 from typing import TYPE_CHECKING, Any, Self
 from unittest import mock
@@ -159,15 +158,3 @@ def cookie_of(answer: Answer) -> SimpleCookie:
 def cookie_header(answer: Answer) -> dict[str, str]:
     """What a browser sends back."""
     return {"Cookie": "; ".join(f"{n}={m.value}" for n, m in cookie_of(answer).items())}
-
-
-def wait_until(
-    reached: Callable[[], object],
-    seconds_max: float = WAIT_S,
-    show: Callable[[], object] = lambda: "",
-) -> None:
-    """For what another process does."""
-    ends_at = time.monotonic() + seconds_max
-    while not reached():
-        assert time.monotonic() < ends_at, f"it did not happen in time {show()}"
-        time.sleep(0.01)

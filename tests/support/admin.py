@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from typing import TYPE_CHECKING, NamedTuple, Self
 from urllib.parse import urlencode
 
 from support.server import Server, program, start_nsqd, start_nsqlookupd
+from support.waiting import wait_until
 from support.web import Answer, get, post, request
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
     from typing import Any
 
     from support.server import Address
 
-SECONDS_MAX = 50.0
 BOTH = ("nsqfast", "go")
 
 
@@ -46,14 +45,6 @@ def start_nsqadmin(
         *flags,
     ]
     return Server(command, ("HTTP",))
-
-
-def wait_until(reached: Callable[[], bool], what: str, seconds_max: float = SECONDS_MAX) -> None:
-    """Looks again and again; AssertionError with `what` when the time is up."""
-    deadline = time.monotonic() + seconds_max
-    while not reached():
-        assert time.monotonic() < deadline, f"not in {seconds_max} s: {what}"
-        time.sleep(0.01)
 
 
 def wait_for_channel(server: Server, topic: str, channel: str, nodes: int = 3) -> None:

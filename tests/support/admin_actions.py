@@ -6,8 +6,9 @@ import json
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
-from support.admin import text_of, wait_until
+from support.admin import text_of
 from support.server import start_nsqd
+from support.waiting import wait_until
 from support.web import request, stats
 
 if TYPE_CHECKING:

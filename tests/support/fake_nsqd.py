@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from typing import TYPE_CHECKING, Self
 
 from support.wire import ERROR, MESSAGE, RESPONSE, encode_frame
@@ -166,18 +165,3 @@ class FakeNsqd:
             if self.errors:
                 raise self.errors[0]
             assert self.connections or self._script is None, "nobody connected"
-
-
-def eventually(wanted: Callable[[], bool], seconds_max: float = 50.0) -> None:
-    """The same for tests without an event loop."""
-    deadline = time.monotonic() + seconds_max
-    while not wanted():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.002)
-
-
-async def until(wanted: Callable[[], bool], seconds_max: float = 50.0) -> None:
-    """Return once it is so; for what another process does and nothing announces."""
-    async with asyncio.timeout(seconds_max):
-        while not wanted():
-            await asyncio.sleep(0.002)

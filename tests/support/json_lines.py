@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from support.admin import wait_until
+from support.waiting import wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path

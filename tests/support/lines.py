@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
+from support.waiting import wait_until
 from support.web import get
 
 if TYPE_CHECKING:
@@ -23,9 +23,11 @@ def only_complaint(server: Server) -> str:
     return found[0]
 
 
-def wait_for_ping(server: Server, status: int, seconds_max: float = 50.0) -> str:
+def wait_for_ping(server: Server, status: int) -> str:
     """What /ping says once it has that status."""
-    end = time.monotonic() + seconds_max
-    while (answer := get(server.http, "/ping")).status != status:
-        assert time.monotonic() < end, answer
-    return answer.body.decode()
+
+    def ask() -> str | None:
+        answer = get(server.http, "/ping")
+        return answer.body.decode() if answer.status == status else None
+
+    return wait_until(ask, lambda: get(server.http, "/ping")) or ""

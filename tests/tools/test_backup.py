@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from nsqfast.client.sync import Consumer, Producer
-from support.fake_nsqd import eventually
 from support.server import ROOT, program
 from support.tools import Tool, tool_command
+from support.waiting import eventually
 from support.web import post, topic_stats
 
 pytest.importorskip("pyarrow", reason="pyarrow is missing: pip install 'nsqfast[arrow]'")

@@ -23,6 +23,7 @@ from nsqfast.tools.bench.worker import Latency, Report
 from support.commands import run_command
 from support.server import start_nsqd
 from support.tools import read_terminal
+from support.waiting import wait_until
 from support.web import post, topic_stats
 from support.wire import Client
 
@@ -64,11 +65,9 @@ def measure(broker, mode, topic, *flags):
 
 
 def until(look, wanted):
-    """Look until it is what is wanted; every look is a round trip to another process."""
-    end = time.monotonic() + SECONDS_MAX
-    while (seen := look()) != wanted:
-        assert time.monotonic() < end, seen
-    return seen
+    """Look until it is what is wanted."""
+    wait_until(lambda: look() == wanted, look)
+    return wanted
 
 
 def left_in(channel):

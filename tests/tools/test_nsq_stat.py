@@ -29,10 +29,10 @@ from nsqfast.tools.nsq_stat.rates import History, Row
 from nsqfast.tools.nsq_stat.reports import Lines
 from nsqfast.tools.nsq_stat.table import draw
 from nsqfast.tools.shared import output
-from support.fake_nsqd import eventually
 from support.fake_stats import FakeStats, channel, stats, topic
 from support.server import ROOT, start_nsqd, start_nsqlookupd
 from support.tools import Tool, check_command_line, read_terminal, run_tool, tool_command
+from support.waiting import eventually
 from support.web import get, post
 
 GO = pytest.param("go", marks=pytest.mark.go)

@@ -13,9 +13,10 @@ import pytest
 
 from nsqfast.client.sync import Producer
 from nsqfast.tools.nsq_tail.tail import WRITE_SIZE, split
-from support.fake_nsqd import FakeNsqd, eventually
+from support.fake_nsqd import FakeNsqd
 from support.server import start_nsqd, start_nsqlookupd
 from support.tools import Tool, check_command_line, read_terminal, run_tool, tool_command
+from support.waiting import eventually
 from support.web import post, stats, topic_stats
 from support.wire import Client
 

@@ -7,10 +7,10 @@ import time
 import pytest
 
 from support.destination import Destination, answer
-from support.fake_nsqd import eventually
 from support.server import start_nsqd
 from support.to_http import SECONDS_MAX, channel, fill, first_answer, left, start
 from support.tools import Tool, tool_command
+from support.waiting import eventually
 from support.web import topic_stats
 
 GO = pytest.param("go", marks=pytest.mark.go)

@@ -13,7 +13,7 @@ from nsqfast.tools.nsq_to_http.connection import ANSWER_SIZE_MAX, RequestError
 from nsqfast.tools.nsq_to_http.redirects import Request, follow
 from nsqfast.tools.nsq_to_http.target import Head, parse_target
 from support.destination import Destination, answer
-from support.fake_nsqd import until
+from support.waiting import until
 
 SECONDS_MAX = 50
 HEADERS = {"User-Agent": "test"}

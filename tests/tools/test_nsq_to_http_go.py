@@ -7,10 +7,10 @@ import re
 import pytest
 
 from support.destination import Destination, answer
-from support.fake_nsqd import eventually
 from support.server import start_nsqd
 from support.to_http import SECONDS_MAX, fill, first_answer, left, start
 from support.tools import run_tool
+from support.waiting import eventually
 
 TOPICS = (f"topic-{number}" for number in itertools.count(1))
 GO = pytest.param("go", marks=pytest.mark.go)

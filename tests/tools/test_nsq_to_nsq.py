@@ -7,10 +7,10 @@ import signal
 import pytest
 
 from support.drain import address_of, drain, message_count
-from support.fake_nsqd import eventually
 from support.programs import left, publish
 from support.server import start_nsqd, start_nsqlookupd
 from support.tools import Tool, run_tool, tool_command
+from support.waiting import eventually
 from support.web import topic_stats
 
 GO = pytest.param("go", marks=pytest.mark.go)

@@ -7,10 +7,10 @@ import pytest
 
 from nsqfast.tools.nsq_to_nsq.json_filter import JsonFilter, Verdict, parse_go_float
 from support.drain import address_of, drain, message_count
-from support.fake_nsqd import eventually
 from support.programs import left, publish
 from support.server import start_nsqd
 from support.tools import Tool, tool_command
+from support.waiting import eventually
 from support.web import topic_stats
 
 TOPICS = (f"topic-{number}" for number in itertools.count(1))

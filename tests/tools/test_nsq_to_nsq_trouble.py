@@ -7,11 +7,12 @@ import time
 import pytest
 
 from support.drain import address_of, drain, drain_until_still, message_count
-from support.fake_nsqd import FakeNsqd, eventually, until
+from support.fake_nsqd import FakeNsqd
 from support.ports import hold_port
 from support.programs import left, publish
 from support.server import start_nsqd
 from support.tools import Tool, tool_command
+from support.waiting import eventually, until
 from support.web import post, topic_stats
 
 pytestmark = pytest.mark.soak

@@ -15,10 +15,10 @@ from nsqfast.client.sync import Producer
 from nsqfast.tools.replay.main import main
 from support.archives import json_line, lines, members, write_arrow, write_parquet
 from support.drain import address_of, message_count
-from support.fake_nsqd import eventually
 from support.server import start_nsqd
 from support.tools import Tool, read_terminal, run_tool, tool_command
 from support.topics import await_published, take
+from support.waiting import eventually
 from support.web import topic_stats
 
 NSQD_FLAGS = ("--mem-queue-size=100000",)

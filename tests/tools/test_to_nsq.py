@@ -15,9 +15,9 @@ from nsqfast.tools.to_nsq.bucket import TokenBucket
 from nsqfast.tools.to_nsq.pieces import Splitter
 from support.authd import AuthServer, grant, permit
 from support.drain import address_of, drain, message_count
-from support.fake_nsqd import eventually
 from support.server import start_nsqd
 from support.tools import Tool, read_terminal, run_tool, tool_command
+from support.waiting import eventually
 from support.web import topic_stats
 from support.wire import Client
 

@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 
-from support.admin import LiveCluster, shown, text_of, told, wait_until
+from support.admin import LiveCluster, shown, text_of, told
 from support.admin_actions import start_again
 from support.destination import Destination
 from support.programs import left
 from support.prometheus import scrape
 from support.server import DRAINED, start_nsqlookupd
 from support.small_disk import small_disk
+from support.waiting import wait_until
 from support.web import get, post, request
 from support.wire import Client
 

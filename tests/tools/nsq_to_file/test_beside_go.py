@@ -10,10 +10,10 @@ from functools import partial
 import pytest
 
 from support.archived import CHANNEL, files_in, is_drained, unfinished, unpack
-from support.fake_nsqd import eventually
 from support.programs import publish
 from support.server import start_nsqlookupd
 from support.tools import Tool, tool_command
+from support.waiting import eventually
 from support.web import topic_stats
 
 pytestmark = pytest.mark.soak

@@ -16,11 +16,11 @@ from nsqfast.client.sync import Config, Consumer, Producer
 from nsqfast.tools.nsq_to_file.column_file import RowsFile
 from support.archived import CHANNEL, bodies_in, is_drained, records_in, unfinished
 from support.fake_lookup import Lookupd
-from support.fake_nsqd import eventually, until
 from support.ports import hold_port
 from support.programs import publish
 from support.server import freeze, start_nsqd
 from support.tools import Tool, tool_command
+from support.waiting import eventually, until
 from support.web import get, topic_stats
 
 pytestmark = pytest.mark.soak
