@@ -16,6 +16,7 @@ A module may set NSQD_FLAGS (more flags) and NSQD_METADATA (the nsqd.dat it star
 import inspect
 import itertools
 import json
+import os
 
 import pytest
 
@@ -23,6 +24,9 @@ from support.certificates import Certificates
 from support.loops import strict
 from support.ports import hold_port
 from support.server import NO_GO, ROOT, go_folder, start_nsqd
+
+# Every process with numpy would start threads of OpenBLAS, which use the processor while they wait.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 TOPIC_NUMBERS = itertools.count(1)
 

@@ -27,6 +27,8 @@ Address = tuple[str, int]
 ROOT = Path(__file__).resolve().parents[2]
 LISTENING = re.compile(r"(TCP|HTTP|HTTPS|HTTP-ADMIN): listening on (\S+):(\d+)$")
 NO_GO = "no NSQ programs written in Go: run `make go-nsq`, or set NSQ_GO_BIN to their folder"
+# aiohttp reads those of the machine, more than a hundred certificates, when it is imported.
+NO_AUTHORITIES = {"SSL_CERT_FILE": os.devnull}
 DRAINED = 3  # nsqd's exit status when it was drained
 START_SECONDS_MAX = 50.0
 STOP_SECONDS_MAX = 50.0
@@ -97,6 +99,7 @@ class Server:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             cwd=ROOT,
+            env=None if prepare else NO_AUTHORITIES | os.environ,  # which `prepare` may change
             preexec_fn=prepare,  # noqa: PLW1509 - only resource limits are set there
         )
         self._reader = threading.Thread(target=self._read_log, daemon=True)
