@@ -3,6 +3,7 @@
 import contextlib
 import os
 import random
+import shutil
 
 import pytest
 
@@ -123,17 +124,27 @@ def test_a_full_disk_that_copies_on_write():
         complaints(server)
 
 
-def left_behind(folder, count=SMALL):
-    """Every second message is finished; what is left, after a clean stop."""
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory):
+    """A folder in which every second message is finished, after a clean stop; what is left."""
+    folder = tmp_path_factory.mktemp("stopped")
     with start_nsqd("nsqfast", folder, *FLAGS) as server:
-        publish(server, count)
+        publish(server, SMALL)
         with Client(server.tcp) as client:
-            client.sub("t", "c", count)
-            messages = client.read_messages(count)
+            client.sub("t", "c", SMALL)
+            messages = client.read_messages(SMALL)
             for message in messages[::2]:
                 client.fin(message)
             client.ask("CLS")
-    return {int(message.body) for message in messages[1::2]}
+    return folder, {int(message.body) for message in messages[1::2]}
+
+
+@pytest.fixture
+def left(stopped, tmp_path):
+    """What is left in `tmp_path`."""
+    folder, numbers = stopped
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    return numbers
 
 
 REGIONS = {
@@ -145,9 +156,8 @@ REGIONS = {
 
 
 @pytest.mark.parametrize("region", REGIONS)
-def test_one_flipped_bit(tmp_path, region):
+def test_one_flipped_bit(tmp_path, left, region):
     """Whichever it is, all messages are there; where it matters, one line says so."""
-    left = left_behind(tmp_path)
     data = path_of(tmp_path).read_bytes()
     kept = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
     chosen = random.Random(16)
@@ -181,8 +191,7 @@ FOREIGN = {
 
 
 @pytest.mark.parametrize("what", FOREIGN)
-def test_a_foreign_file(tmp_path, what):
-    left = left_behind(tmp_path)
+def test_a_foreign_file(tmp_path, left, what):
     path_of(tmp_path).write_bytes(FOREIGN[what])
     with start_nsqd("nsqfast", tmp_path, *FLAGS) as server:
         assert only_complaint(server).endswith(DAMAGED)
@@ -190,8 +199,7 @@ def test_a_foreign_file(tmp_path, what):
         wait_for_ping(server, 200)
 
 
-def test_a_folder_in_its_place(tmp_path):
-    left = left_behind(tmp_path)
+def test_a_folder_in_its_place(tmp_path, left):
     path_of(tmp_path).unlink()
     path_of(tmp_path).mkdir()
     with start_nsqd("nsqfast", tmp_path, *FLAGS) as server:
@@ -200,8 +208,7 @@ def test_a_folder_in_its_place(tmp_path):
         server.kill()
 
 
-def test_none(tmp_path):
-    left = left_behind(tmp_path)
+def test_none(tmp_path, left):
     path_of(tmp_path).unlink()
     with start_nsqd("nsqfast", tmp_path, *FLAGS) as server:
         drain(server, left)
@@ -209,9 +216,8 @@ def test_none(tmp_path):
 
 
 @pytest.mark.parametrize("position", ["0,999999", "7,0", "7,999999"])
-def test_metadata_that_points_behind_everything(tmp_path, position):
+def test_metadata_that_points_behind_everything(tmp_path, left, position):
     """Named in the log, and everything that is there is delivered."""
-    left = left_behind(tmp_path)
     meta = tmp_path / "t:c.diskqueue.meta.dat"
     lines = meta.read_text().splitlines()
     meta.write_text("\n".join([lines[0], position, position, *lines[3:], ""]))

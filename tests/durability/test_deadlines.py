@@ -6,6 +6,7 @@ import pytest
 
 from support.lines import complaints, only_complaint
 from support.server import start_nsqd
+from support.topics import make
 from support.web import post, topic_stats
 from support.wire import Client
 
@@ -21,33 +22,32 @@ def defer(client, topic, body, delay_ms):
     assert client.ask("DPUB", topic, str(delay_ms), body=body) == b"OK"
 
 
-def leave_deferred(server, delay_ms=LONG_MS):
-    """In channel t:c: a deferred message, one that was requeued with that delay, and one that is ready."""
-    post(server.http, "/topic/create?topic=t")
-    post(server.http, "/channel/create?topic=t&channel=c")
+def leave_deferred(server, delay_ms=LONG_MS, topic="t"):
+    """In its channel c: a deferred message, one that was requeued with that delay, and one that is ready."""
+    make(server, topic)
     with Client(server.tcp) as client:
-        client.pub("t", b"requeued")
-        client.sub("t", "c", 1)
+        client.pub(topic, b"requeued")
+        client.sub(topic, "c", 1)
         message = client.read_message()
         assert (message.body, message.attempts) == (b"requeued", 1)
         client.command("RDY", "0")
         client.command("REQ", message.id, str(delay_ms))
         client.barrier()
     with Client(server.tcp) as client:
-        defer(client, "t", b"deferred", delay_ms)
-        client.pub("t", b"ready")
+        defer(client, topic, b"deferred", delay_ms)
+        client.pub(topic, b"ready")
 
 
-def counts(server, channel="c"):
+def counts(server, channel="c", topic="t"):
     """(depth, deferred)"""
-    found = topic_stats(server.http, "t")["channels"][channel]
+    found = topic_stats(server.http, topic)["channels"][channel]
     return found["depth"], found["deferred_count"]
 
 
-def take(server, count, channel="c"):
+def take(server, count, channel="c", topic="t"):
     """{body: attempts} of the next ones, which are finished."""
     with Client(server.tcp) as client:
-        client.sub("t", channel, count)
+        client.sub(topic, channel, count)
         messages = client.read_messages(count)
         for message in messages:
             client.fin(message)
@@ -211,31 +211,35 @@ DAMAGES = {
     "position": lambda data: flipped(data, 41),
     "id": lambda data: flipped(data, 48),
     "due": lambda data: flipped(data, 60),
-    "no head": lambda data: data[:20],
-    "no entries": lambda data: data[:48],
-    "half an entry": lambda data: data[:-7],
+    "no-head": lambda data: data[:20],
+    "no-entries": lambda data: data[:48],
+    "half-an-entry": lambda data: data[:-7],
     "longer": lambda data: data + data[-16:],
     "empty": lambda _: b"",
     "zeros": lambda data: bytes(len(data)),
-    "of another program": lambda _: b"SQLite format 3\0" * 256,
+    "of-another-program": lambda _: b"SQLite format 3\0" * 256,
 }
 
 
 @memory
-@pytest.mark.parametrize("how", DAMAGES)
-def test_a_damaged_file(tmp_path, how, memory):
-    """Everything is due at once, which one line says."""
+def test_damaged_files(tmp_path, memory):
+    """Everything is due at once, which one line says of each."""
     with start_nsqd("nsqfast", tmp_path, memory) as server:
-        leave_deferred(server)
-    path = path_of(tmp_path)
-    path.write_bytes(DAMAGES[how](path.read_bytes()))
+        for how in DAMAGES:
+            leave_deferred(server, topic=how)
+    for how, damage in DAMAGES.items():
+        path = path_of(tmp_path, f"{how}:c")
+        path.write_bytes(damage(path.read_bytes()))
     with start_nsqd("nsqfast", tmp_path, memory) as server:
-        line = only_complaint(server)
-        assert " WARNING: DISKQUEUE(t:c) deferred messages are due at once, " in line
-        assert line.endswith(f"{path.name} is damaged")
-        assert counts(server) == (3, 0)
-        assert not path.exists()
-        assert take(server, 3) == {b"ready": 1, b"deferred": 1, b"requeued": 2}
+        assert sorted(line.partition(" WARNING: ")[2] for line in complaints(server)) == sorted(
+            f"DISKQUEUE({how}:c) deferred messages are due at once, "
+            f"{path_of(tmp_path, f'{how}:c')} is damaged"
+            for how in DAMAGES
+        )
+        for how in DAMAGES:
+            assert counts(server, topic=how) == (3, 0), how
+            assert not path_of(tmp_path, f"{how}:c").exists(), how
+            assert take(server, 3, topic=how) == {b"ready": 1, b"deferred": 1, b"requeued": 2}, how
 
 
 @memory
