@@ -80,6 +80,15 @@ def cluster(tmp_path):
         yield made
 
 
+@pytest.fixture(scope="module")
+def unchanged(tmp_path_factory):
+    """A cluster for those that only look at it."""
+    with LiveCluster(
+        tmp_path_factory.mktemp("unchanged"), ("nsqfast", "nsqfast"), ("nsqfast",)
+    ) as made:
+        yield made
+
+
 @pytest.mark.parametrize("end", ["stop", "kill"])
 def test_a_dead_node_and_its_problems_outlive_a_restart_until_it_is_forgotten(
     cluster, tmp_path, end
@@ -294,10 +303,10 @@ def drain_form(node):
     ],
     ids=["empty", "half", "a number", "deep", "another cluster"],
 )
-def test_a_state_that_is_none_of_this_cluster_is_one_warning(cluster, tmp_path, body, text):
+def test_a_state_that_is_none_of_this_cluster_is_one_warning(unchanged, tmp_path, body, text):
     path = tmp_path / "history.state"
     path.write_bytes(body)
-    with cluster.admin("nsqfast", QUICK, f"--history-file={tmp_path / 'history'}") as admin:
+    with unchanged.admin("nsqfast", QUICK, f"--history-file={tmp_path / 'history'}") as admin:
         wait_for_ticks(admin)
         assert rules(admin) == []
         admin.stop()
