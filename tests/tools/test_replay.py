@@ -40,7 +40,7 @@ class Done(NamedTuple):
 
 @pytest.fixture
 def here(capsys):
-    """Runs it without a process of its own, for what needs neither nsqd nor signals; status and output."""
+    """Runs it without a process of its own, for what needs no signals; status and output."""
     log = logging.getLogger("nsqfast")
     before = log.handlers[:], log.propagate, log.level
     signals = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -51,14 +51,22 @@ def here(capsys):
         signal.signal(number, handler)
 
 
-def replay(broker, *words, stdin=b"", status=0):
-    """Its output, both, after it ended in that way."""
-    where = [f"--nsqd-tcp-address={address_of(broker)}"] if broker else []
-    done = run_tool("replay", "nsqfast", *where, *words, stdin=stdin)
-    out, err = done.stdout.decode(), done.stderr.decode()
-    assert done.returncode == status, out + err
-    assert "Traceback" not in err
-    return out, err
+@pytest.fixture
+def replay(broker, here):
+    """Its output, both, after it ended in that way; with an input it is a process of its own."""
+
+    def run(*words, stdin=b"", status=0):
+        where = f"--nsqd-tcp-address={address_of(broker)}"
+        if stdin:
+            ended = run_tool("replay", "nsqfast", where, *words, stdin=stdin)
+            done = Done(ended.returncode, ended.stdout.decode(), ended.stderr.decode())
+        else:
+            done = here(where, *words)
+        assert done.status == status, done
+        assert "Traceback" not in done.err
+        return done.out, done.err
+
+    return run
 
 
 def write(path, data):
@@ -72,11 +80,11 @@ def write(path, data):
 
 @pytest.mark.parametrize("packer", ["", "gzip", "zstd"])
 @pytest.mark.parametrize("window", [1, 8])
-def test_lines_in_order(broker, topic, folder, packer, window):
+def test_lines_in_order(broker, topic, folder, packer, window, replay):
     data = b"".join(members([lines(BODIES)], packer)) if packer else lines(BODIES)
     write(folder / "a.log", data)
     flags = (f"--topic={topic}", "--batch-bytes=3000", f"--window={window}")
-    out, err = replay(broker, *flags, folder / "a.log")
+    out, err = replay(*flags, folder / "a.log")
     assert out.startswith(
         f"2,000 messages of {sum(map(len, BODIES)):,} bytes from 1 file published"
     )
@@ -85,21 +93,21 @@ def test_lines_in_order(broker, topic, folder, packer, window):
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "parquet", "arrow"])
-def test_other_formats_are_exact_and_say_their_topics(broker, topic, folder, kind):
+def test_other_formats_are_exact_and_say_their_topics(broker, topic, folder, kind, replay):
     path = folder / f"a.{kind}"
     topics = [topic, f"{topic}-b"]
     if kind == "jsonl":
         path.write_bytes(b"".join(json_line(i, body, topics[i % 2]) for i, body in enumerate(RAW)))
     else:
         {"parquet": write_parquet, "arrow": write_arrow}[kind](path, RAW, topics=topics)
-    replay(broker, "--batch-bytes=5000", path)
+    replay("--batch-bytes=5000", path)
     assert take(broker, topics[0]) == RAW[::2]
     assert take(broker, topics[1]) == RAW[1::2]
 
 
-def test_stdin(broker, topic, folder):
-    replay(broker, f"--topic={topic}", "-", stdin=b"one\n\ntwo\nlast")
-    replay(broker, "--format=jsonl", "-", stdin=json_line(1, b"\0\xff", topic))
+def test_stdin(broker, topic, folder, replay):
+    replay(f"--topic={topic}", "-", stdin=b"one\n\ntwo\nlast")
+    replay("--format=jsonl", "-", stdin=json_line(1, b"\0\xff", topic))
     assert take(broker, topic) == [b"one", b"two", b"last", b"\0\xff"]
 
 
@@ -114,62 +122,60 @@ def test_lines_that_come_through_a_pipe_are_sent_as_they_come(broker, topic):
         assert tool.end(None) == 0
 
 
-def test_a_folder_by_time_with_topics_from_the_names(broker, topic, folder):
+def test_a_folder_by_time_with_topics_from_the_names(broker, topic, folder, replay):
     for name, bodies in (("_09.log", BODIES[10:20]), ("_08.log", BODIES[:10])):
         write(folder / "d" / f"{topic}.h.2026-11-22{name}", lines(bodies))
     write(folder / "d" / f"{topic}.h.2026-11-22_10.log.gz", gzip.compress(lines(BODIES[20:30])))
     write(folder / "d" / "nsqd.dat", b"{}\n")
-    out, err = replay(broker, folder / "d")
+    out, err = replay(folder / "d")
     assert out.startswith("30 messages of ")
     assert "nsqd.dat: left out" in err
     assert take(broker, topic) == BODIES[:30]
-    out, _ = replay(broker, f"--topic={topic}-b", folder / "d" / "*_0?.log")
+    out, _ = replay(f"--topic={topic}-b", folder / "d" / "*_0?.log")
     assert take(broker, f"{topic}-b") == BODIES[:20]
 
 
-def test_one_mib_messages(broker, topic, folder):
+def test_one_mib_messages(broker, topic, folder, replay):
     """As large as nsqd takes them."""
     bodies = [bytes([65 + i]) * (1 << 20) for i in range(5)]
     write(folder / "a.log", lines(bodies))
     write_parquet(folder / "a.parquet", [b"\n" * (1 << 20), b"\0" * (1 << 20)], topics=[topic])
-    replay(broker, f"--topic={topic}", folder / "a.log")
-    replay(broker, folder / "a.parquet")
+    replay(f"--topic={topic}", folder / "a.log")
+    replay(folder / "a.parquet")
     assert take(broker, topic) == [*bodies, b"\n" * (1 << 20), b"\0" * (1 << 20)]
 
 
 # -- choosing
 
 
-def test_topic_map(broker, topic, folder):
+def test_topic_map(broker, topic, folder, replay):
     data = b"".join(json_line(i, b"%d" % i, "abc"[i % 3]) for i in range(9))
     write(folder / "a.jsonl", data)
     flags = (f"--topic-map=a:{topic}", f"--topic-map=b:{topic}", f"--topic-map=c:{topic}-c")
-    replay(broker, *flags, folder / "a.jsonl")
+    replay(*flags, folder / "a.jsonl")
     assert take(broker, topic) == [b"0", b"1", b"3", b"4", b"6", b"7"]
     assert take(broker, f"{topic}-c") == [b"2", b"5", b"8"]
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
-def test_since_and_until_by_the_time_of_messages(broker, topic, folder, kind):
+def test_since_and_until_by_the_time_of_messages(broker, topic, folder, kind, replay):
     path = folder / f"{topic}.h.2020-01-01_00.{kind}"
     bodies = [b"%d" % i for i in range(100)]  # one a second, from 08:00:00
     if kind == "jsonl":
         path.write_bytes(b"".join(json_line(i, body, topic) for i, body in enumerate(bodies)))
     else:
         write_parquet(path, bodies, topics=[topic])
-    out, _ = replay(
-        broker, "--since=2025-11-22T08:00:10Z", "--until", "2025-11-22T09:00:20+01:00", path
-    )
+    out, _ = replay("--since=2025-11-22T08:00:10Z", "--until", "2025-11-22T09:00:20+01:00", path)
     assert take(broker, topic) == bodies[10:20]
     assert "90 messages are outside --since and --until" in out
 
 
-def test_since_and_until_by_the_names_of_files(broker, topic, folder, here):
+def test_since_and_until_by_the_names_of_files(broker, topic, folder, here, replay):
     for hour in range(6, 12):
         body = b"%02d" % hour
         write(folder / f"{topic}.h.2026-11-22_{hour:02}.log", lines([body]))
     flags = ("--since=2026-11-22T07:30:00", "--until=2026-11-22T10:00:00Z")
-    out, _ = replay(broker, *flags, folder)
+    out, _ = replay(*flags, folder)
     # An hour of which a part was asked for is there whole.
     assert take(broker, topic) == [b"07", b"08", b"09"]
     assert "3 files are outside" in out
@@ -181,23 +187,23 @@ def test_since_and_until_by_the_names_of_files(broker, topic, folder, here):
     ]
 
 
-def test_a_message_without_a_time_is_named_when_times_are_asked_for(broker, topic, folder):
+def test_a_message_without_a_time_is_named_when_times_are_asked_for(broker, topic, folder, replay):
     write(
         folder / "a.jsonl",
         b'{"body":"a","topic":"%s"}\n' % topic.encode() + json_line(1, b"b", topic),
     )
-    _, err = replay(broker, "--since=2000-01-01", folder / "a.jsonl", status=3)
+    _, err = replay("--since=2000-01-01", folder / "a.jsonl", status=3)
     assert "a.jsonl: byte 0: it has no timestamp_ns" in err
     assert take(broker, topic) == [b"b"]
 
 
-def test_dedupe_by_body(broker, topic, folder, here):
+def test_dedupe_by_body(broker, topic, folder, here, replay):
     """The pair of archives that two machines wrote of the same messages."""
     write(folder / "a.log", lines(BODIES[:500]) + lines(BODIES[:3]))
     write(folder / "b.log", lines(BODIES[250:750]))
     write(folder / "c.jsonl", b"".join(json_line(i, b, "other") for i, b in enumerate(BODIES[:4])))
     flags = ("--dedupe=body", "--batch-bytes=2000")
-    out, _ = replay(broker, *flags, f"--topic={topic}", folder / "a.log", folder / "b.log")
+    out, _ = replay(*flags, f"--topic={topic}", folder / "a.log", folder / "b.log")
     assert take(broker, topic) == BODIES[:750]
     assert "253 duplicates were left out" in out
     # Another topic's are others, until both go to one.
@@ -209,13 +215,11 @@ def test_dedupe_by_body(broker, topic, folder, here):
     assert "4 duplicates were left out" in out
 
 
-def test_dedupe_by_id(broker, topic, folder):
+def test_dedupe_by_id(broker, topic, folder, replay):
     first = [json_line(i, b"same", topic) for i in range(10)]
     write(folder / "a.jsonl", b"".join(first + first[:5]) + b'{"body":"no id"}\n' * 2)
     write_parquet(folder / "b.parquet", [b"same"] * 12, topics=[topic])
-    out, _ = replay(
-        broker, "--dedupe=id", f"--topic={topic}", folder / "a.jsonl", folder / "b.parquet"
-    )
+    out, _ = replay("--dedupe=id", f"--topic={topic}", folder / "a.jsonl", folder / "b.parquet")
     assert take(broker, topic) == [b"same"] * 10 + [b"no id"] * 2 + [b"same"] * 2
     assert "15 duplicates were left out" in out
 
@@ -245,22 +249,22 @@ def test_dry_run_counts_per_file_and_topic(folder, here):
     assert err == ""
 
 
-def test_rate(broker, topic, folder):
+def test_rate(broker, topic, folder, replay):
     write(folder / "a.log", lines(BODIES[:100]))
     begun_s = time.monotonic()
-    replay(broker, f"--topic={topic}", "--rate=100", folder / "a.log")
+    replay(f"--topic={topic}", "--rate=100", folder / "a.log")
     assert 0.75 < time.monotonic() - begun_s < 10
     assert take(broker, topic) == BODIES[:100]
 
 
-def test_settings_of_the_producer(broker, topic, folder):
+def test_settings_of_the_producer(broker, topic, folder, replay):
     write(folder / "a.log", lines(BODIES))
     opts = ("--producer-opt=deflate", "--producer-opt=deflate_level,1")
-    replay(broker, *opts, f"--topic={topic}", folder / "a.log")
+    replay(*opts, f"--topic={topic}", folder / "a.log")
     assert take(broker, topic) == BODIES
 
 
-def test_spread_over_several_nsqd(broker, topic, folder, tmp_path_factory):
+def test_spread_over_several_nsqd(broker, topic, folder, tmp_path_factory, replay):
     write(folder / "a.log", lines(BODIES))
     with start_nsqd("nsqfast", tmp_path_factory.mktemp("second")) as second:
         where = f"--nsqd-tcp-address={address_of(second)}"
@@ -282,7 +286,7 @@ def test_spread_over_several_nsqd(broker, topic, folder, tmp_path_factory):
         assert min(map(len, found)) > 500
         assert sorted(found[0] + found[1]) == sorted(BODIES)
         before = message_count(second, topic)
-        replay(broker, *flags, "--mode=failover", folder / "a.log")
+        replay(*flags, "--mode=failover", folder / "a.log")
         assert take(broker, topic) == BODIES
         assert message_count(second, topic) == before
 
@@ -422,17 +426,17 @@ def archived(broker, topic, bodies, folder, tool, *flags, number=signal.SIGTERM)
         pytest.param("go", ("--gzip", "--rotate-size=20000"), marks=pytest.mark.go),
     ],
 )
-def test_files_of_nsq_to_file(broker, topic, folder, tool, flags):
+def test_files_of_nsq_to_file(broker, topic, folder, tool, flags, replay):
     archived(broker, topic, BODIES, folder / "d", tool, *flags)
-    out, err = replay(broker, f"--topic-map={topic}:{topic}-b", folder / "d")
+    out, err = replay(f"--topic-map={topic}:{topic}-b", folder / "d")
     assert err == ""
     assert sorted(take(broker, f"{topic}-b")) == sorted(BODIES), out
 
 
 @pytest.mark.parametrize("form", ["parquet", "jsonl"])
-def test_files_of_an_nsq_to_file_that_was_killed(broker, topic, folder, form):
+def test_files_of_an_nsq_to_file_that_was_killed(broker, topic, folder, form, replay):
     """What it had finished is there, in whatever files it was."""
     flags = (f"--format={form}", "--compression=gzip")
     archived(broker, topic, RAW, folder / "d", "nsqfast", *flags, number=signal.SIGKILL)
-    replay(broker, f"--topic-map={topic}:{topic}-b", folder / "d")
+    replay(f"--topic-map={topic}:{topic}-b", folder / "d")
     assert sorted(take(broker, f"{topic}-b")) == sorted(RAW)
