@@ -11,7 +11,8 @@ from nsqfast.nsqadmin.alerts.webhook import ProblemWebhook
 from nsqfast.nsqadmin.live.problems import Problems, Severity
 from nsqfast.nsqadmin.live.silences import Scope, Silence
 from nsqfast.nsqadmin.options import parse
-from support.admin import start_nsqadmin
+from support.access import run_admin
+from support.admin import start_nsqadmin, text_of
 from support.admin_cluster import make_problem
 from support.destination import Destination, answer
 from support.server import start_nsqd
@@ -28,6 +29,10 @@ FLAGS = ("--poll-interval=200ms", "--problem-no-consumers=0s")
 def nsqd(tmp_path):
     with start_nsqd("nsqfast", tmp_path) as server:
         yield server
+
+
+def direct(nsqd):
+    return f"--nsqd-http-address={text_of(nsqd.http)}"
 
 
 def told(endpoint):
@@ -57,7 +62,7 @@ def read_all(nsqd, topic="orders"):
 def test_what_is_raised_and_over_is_sent_once(nsqd):
     with Destination() as endpoint:
         flag = f"--problem-webhook={endpoint.url}"
-        with start_nsqadmin("nsqfast", *FLAGS, flag, nsqds=[nsqd]) as admin:
+        with run_admin(direct(nsqd), *FLAGS, flag) as admin:
             leave_alone(nsqd)
             (first,) = wait_for(endpoint, 1)
             (event,) = first["events"]
@@ -77,8 +82,8 @@ def test_the_forms_that_receivers_know(nsqd):
             (f"--problem-webhook={chat.url}", "--problem-webhook-form=slack"),
         ]
         with (
-            start_nsqadmin("nsqfast", *FLAGS, *flags[0], nsqds=[nsqd]),
-            start_nsqadmin("nsqfast", *FLAGS, *flags[1], nsqds=[nsqd]),
+            run_admin(direct(nsqd), *FLAGS, *flags[0]),
+            run_admin(direct(nsqd), *FLAGS, *flags[1]),
         ):
             leave_alone(nsqd)
             wait_for(pager, 1)
@@ -143,10 +148,10 @@ def test_a_restart_raises_nothing_again_and_tells_what_is_over(nsqd, tmp_path):
     history = f"--history-file={tmp_path / 'history'}"
     with Destination() as endpoint:
         flags = (*FLAGS, history, f"--problem-webhook={endpoint.url}")
-        with start_nsqadmin("nsqfast", *flags, nsqds=[nsqd]):
+        with run_admin(direct(nsqd), *flags):
             leave_alone(nsqd)
             wait_for(endpoint, 1)
-        with start_nsqadmin("nsqfast", *flags, nsqds=[nsqd]):
+        with run_admin(direct(nsqd), *flags):
             with read_all(nsqd):
                 _, last = wait_for(endpoint, 2)
             assert [one["status"] for one in last["events"]] == ["resolved"]
@@ -156,7 +161,7 @@ def test_a_test_from_the_page(nsqd):
     answers = iter([200, 500, 200])
     with Destination(lambda *_: answer(next(answers))) as endpoint:
         flag = f"--problem-webhook={endpoint.url}"
-        with start_nsqadmin("nsqfast", *FLAGS, flag, nsqds=[nsqd]) as admin:
+        with run_admin(direct(nsqd), *FLAGS, flag) as admin:
             assert "Test the webhook" in get(admin.http, "/problems").text
             assert request(admin.http, "POST", "/ui/problems/test", b"{}", JSON).status == 200
             (event,) = told(endpoint)[0]["events"]
@@ -166,7 +171,7 @@ def test_a_test_from_the_page(nsqd):
             assert failed.json()["message"].endswith("answered 500")
             done = request(admin.http, "POST", "/ui/problems/test", b"", FORM)
             assert (done.status, done.headers["Location"]) == (303, "/problems")
-    with start_nsqadmin("nsqfast", *FLAGS, nsqds=[nsqd]) as admin:
+    with run_admin(direct(nsqd), *FLAGS) as admin:
         assert "Test the webhook" not in get(admin.http, "/problems").text
         failed = request(admin.http, "POST", "/ui/problems/test", b"{}", JSON)
         assert failed.status == 502

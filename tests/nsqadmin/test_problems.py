@@ -10,7 +10,8 @@ import pytest
 from nsqfast.nsqadmin.live.problems import Problems
 from nsqfast.nsqadmin.live.silences import Scope, Silence
 from nsqfast.nsqadmin.options import parse
-from support.admin import start_nsqadmin
+from support.access import run_admin
+from support.admin import text_of
 from support.admin_cluster import example_cluster, example_problems
 from support.admin_pages import AdminPages
 from support.server import start_nsqd
@@ -54,7 +55,9 @@ def nsqd(tmp_path):
 
 
 def test_consumers_that_stop_are_missed_until_they_return(nsqd):
-    with start_nsqadmin("nsqfast", QUICK, "--problem-no-consumers=1s", nsqds=[nsqd]) as admin:
+    with run_admin(
+        f"--nsqd-http-address={text_of(nsqd.http)}", QUICK, "--problem-no-consumers=1s"
+    ) as admin:
         with Client(nsqd.tcp) as consumer:
             consumer.sub("orders", "billing", 1)
             wait_for_ticks(admin, 3)  # an idle cluster has none
@@ -78,7 +81,7 @@ def test_consumers_that_stop_are_missed_until_they_return(nsqd):
 def test_consumers_that_are_not_ready_are_asked_about(nsqd):
     flags = ["--problem-not-ready=500ms"]
     with (
-        start_nsqadmin("nsqfast", QUICK, *flags, nsqds=[nsqd]) as admin,
+        run_admin(f"--nsqd-http-address={text_of(nsqd.http)}", QUICK, *flags) as admin,
         Client(nsqd.tcp) as one,
         Client(nsqd.tcp) as other,
     ):
@@ -96,7 +99,9 @@ def test_consumers_that_are_not_ready_are_asked_about(nsqd):
 
 def test_a_disk_with_less_free_than_it_should_have(nsqd):
     """All of a disk is never free; Go's nsqd does not say."""
-    with start_nsqadmin("nsqfast", QUICK, "--problem-disk-free=1", nsqds=[nsqd]) as admin:
+    with run_admin(
+        f"--nsqd-http-address={text_of(nsqd.http)}", QUICK, "--problem-disk-free=1"
+    ) as admin:
         found = wait_for(admin, "disk_low")
         assert re.fullmatch(r"[\d.]+ \w+ of [\d.]+ \w+ are free, \d+ %", found["text"])
 
