@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from nsqfast.nsqadmin.live.nodes import Identity, NodeWatch
+from support.access import run_admin
 from support.admin import LiveCluster, shown, start_nsqadmin, text_of, told
 from support.admin_actions import start_again
 from support.lookup import producers
@@ -25,6 +26,13 @@ FOREIGN = (
 TICKS = 10  # more than it takes to find that something is over
 
 pytestmark = pytest.mark.slow
+
+
+def run_beside(cluster, *flags):
+    """In this process: where it is a restart, the one before was another."""
+    return run_admin(
+        *(f"--lookupd-http-address={text_of(x.http)}" for x in cluster.lookupds), *flags
+    )
 
 
 def ask(admin):
@@ -108,7 +116,7 @@ def test_a_dead_node_and_its_problems_outlive_a_restart_until_it_is_forgotten(
         before = problems(admin)
         wait_for_state(tmp_path / "history.state", "no_consumers", "no_consumers", "node_down")
         getattr(admin, end)()
-    with cluster.admin("nsqfast", *flags) as admin:
+    with run_beside(cluster, *flags) as admin:
         # At once, and after everything was looked at; what only the dead node had is not known to be over.
         assert problems(admin) == before
         wait_for_ticks(admin)
@@ -121,7 +129,7 @@ def test_a_dead_node_and_its_problems_outlive_a_restart_until_it_is_forgotten(
         assert get(admin.http, f"/nodes/{victim}").status == 404
         assert forget(admin, victim).status == 409
         wait_for_state(tmp_path / "history.state", "no_consumers")
-    with cluster.admin("nsqfast", *flags) as admin:
+    with run_beside(cluster, *flags) as admin:
         wait_for_ticks(admin)
         assert rules(admin) == ["no_consumers"]
         with Client(cluster.nsqds[0].tcp) as consumer:
@@ -147,7 +155,7 @@ def test_a_node_that_died_while_nsqadmin_was_away(cluster, tmp_path):
             lambda: len(get(cluster.lookupds[0].http, "/nodes").json()["producers"]) == 1,
             "one is registered",
         )
-        with cluster.admin("nsqfast", *flags) as admin:
+        with run_beside(cluster, *flags) as admin:
             expected = [("node_down", first), ("unclean_start", second)]
             wait_until(
                 lambda: (
@@ -193,7 +201,7 @@ def test_what_a_killed_node_lost_is_a_problem_until_somebody_knows(cluster, tmp_
         node = text_of(cluster.nsqds[1].http)
         assert (found["node"], found["severity"]) == (node, "crit")
         assert found["text"] == "restarted uncleanly: up to 5 messages in memory are lost"
-    with cluster.admin("nsqfast", *flags) as admin:
+    with run_beside(cluster, *flags) as admin:
         assert rules(admin) == ["unclean_start"]
         wait_for_ticks(admin)
         page = get(admin.http, f"/nodes/{node}").text
@@ -214,7 +222,7 @@ def test_a_node_that_stops_after_a_drain_is_no_problem_for_a_while(tmp_path):
         cluster.make("orders", "billing")
         cluster.publish("orders", 1)
         with (
-            cluster.admin("nsqfast", QUICK, "--planned-stop=3s") as admin,
+            run_beside(cluster, QUICK, "--planned-stop=3s") as admin,
             Client(nsqd.tcp) as consumer,
         ):
             consumer.sub("orders", "billing", 1)
@@ -259,7 +267,7 @@ def test_a_drain_has_to_be_allowed_by_the_node_and_says_what_holds_it(tmp_path):
     with LiveCluster(tmp_path, ("nsqfast",), ("nsqfast",)) as cluster:
         (nsqd,) = cluster.nsqds
         node = text_of(nsqd.http)
-        with cluster.admin("nsqfast", QUICK) as admin:
+        with run_beside(cluster, QUICK) as admin:
             wait_until(lambda: node in get(admin.http, "/nodes").text, "it is known")
             answer = drain(admin, node, {"confirm": node})
             text = "it allows no drain here; it has to be started with --http-drain"
@@ -272,7 +280,7 @@ def test_a_drain_has_to_be_allowed_by_the_node_and_says_what_holds_it(tmp_path):
         node = text_of(nsqd.http)
         cluster.make("orders", "billing")
         cluster.publish("orders", 3)
-        with cluster.admin("nsqfast", QUICK) as admin, Client(nsqd.tcp) as consumer:
+        with run_beside(cluster, QUICK) as admin, Client(nsqd.tcp) as consumer:
             consumer.sub("orders", "billing", 0)
             told(nsqd, "/channel/pause?topic=orders&channel=billing")
             wait_until(lambda: node in get(admin.http, "/nodes").text, "it is known")
