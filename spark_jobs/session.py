@@ -15,6 +15,7 @@ from nsqfast.options import PlainError
 from nsqfast.spark.java import find_java
 from nsqfast.spark.workers import own_home
 from nsqfast.spark_jobs.options import JobOptions
+from nsqfast.tools.shared.program import log
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -94,12 +95,15 @@ def _make(options: JobOptions, job: str) -> "SparkSession":
         # Otherwise the workers would be whatever python3 is on PATH.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+        os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
     settings = {
         **(_local_settings() if is_local else {}),
         **options.settings(),
         **FIXED,
     }
     spark = _build(job, master, settings)
+    if page := spark.sparkContext.uiWebUrl:
+        log.info("Spark's page: %s", page)
     level = options.spark_log_level or ("fatal" if is_local else "")
     if level:
         spark.sparkContext.setLogLevel(level.upper())
@@ -132,7 +136,9 @@ def _local_settings() -> dict[str, str]:
         "spark.hadoop.fs.permissions.umask-mode": "077",
         "spark.driver.bindAddress": LOOPBACK,
         "spark.driver.host": LOOPBACK,
-        "spark.ui.enabled": "false",
+        # Its page for a browser: on loopback as well (SPARK_LOCAL_IP), on any free port, and for looking alone.
+        "spark.ui.port": "0",
+        "spark.ui.killEnabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": str(partitions),
     }

@@ -24,6 +24,7 @@ from nsqfast.spark_jobs.stopping import Stop
 from nsqfast.spark_jobs.streams import run_query
 from nsqfast.tools.shared.program import ToolError
 
+UMASK = "spark.hadoop.fs.permissions.umask-mode"
 TIME_ZONE = "spark.sql.session.timeZone"
 
 
@@ -265,7 +266,7 @@ def test_what_spark_lacks_is_one_line(tmp_path, flags, environment, text):
 @pytest.mark.soak
 @pytest.mark.parametrize(
     ("flags", "mode"),
-    [([], 0o700), (["--conf=spark.hadoop.fs.permissions.umask-mode=027"], 0o750)],
+    [([], 0o700), ([f"--conf={UMASK}=027", "--conf=spark.ui.enabled=false"], 0o750)],
     ids=["default", "conf"],
 )
 def test_who_may_read_what_a_job_writes(tmp_path, flags, mode):
@@ -273,13 +274,15 @@ def test_who_may_read_what_a_job_writes(tmp_path, flags, mode):
     source.write_bytes(b"secret\n")
     os.utime(source, (0, 0))
     words = [f"--input={source}", f"--output={output}", *flags]
-    subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-m", "nsqfast.spark_jobs.main", "load-archives", *words],
         check=True,
         capture_output=True,
         timeout=120,
         umask=0o022,
     )
+    # Spark's own page is for this machine alone.
+    assert (b"Spark's page: http://127.0.0.1:" in done.stderr) == (not flags)
     written = [output, *(path for path in output.rglob("*") if path.name != "LOCK")]
     modes = {path.name: path.stat().st_mode & 0o777 for path in written}
     assert set(modes.values()) == {mode, mode & 0o666}, modes
