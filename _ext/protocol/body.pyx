@@ -12,10 +12,14 @@ from nsqfast._ext.core.memory cimport account, charge
 cdef extern from "core/block.h":
     void *nsq_block_resize(void *block, Py_ssize_t before, Py_ssize_t size)
     void nsq_block_free(void *block, Py_ssize_t size)
+    const Py_ssize_t MAPPED_SIZE "NSQ_MAPPED_SIZE"
 
 
 cdef class Body:
     """Its buffer interface exposes all that came; nothing may be added or freed meanwhile."""
+
+    def __cinit__(self, Py_ssize_t announced_size=0):
+        self.announced_size = announced_size
 
     def __dealloc__(self):
         self.free()
@@ -36,7 +40,9 @@ cdef class Body:
         charge(&account, size)
 
     cdef int grow(self, Py_ssize_t wanted) except -1:
-        cdef Py_ssize_t capacity = max(self.capacity, INPUT_SIZE)
+        # What is announced is taken at once as long as that is no mapping: nothing is copied, and memory that is not
+        # filled costs nothing.
+        cdef Py_ssize_t capacity = max(self.capacity, INPUT_SIZE, min(self.announced_size, MAPPED_SIZE - 1))
         cdef char *data
         while capacity < wanted:
             capacity *= 2

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+LARGE_SIZE = 16 * 1024
 HEAD_SIZE_MAX = 64 * 1024  # request line, headers and trailers of one request
 IGNORED_BODY_SIZE_MAX = 1024 * 1024  # bytes read and dropped for a handler that wants no body
 NO_MEMORY = "503 Service Unavailable: no memory left for a body of this size"
@@ -67,7 +68,7 @@ class HttpReceiver:
         self._head_size = 0
         self._request: Request | None = None  # set when its headers are complete
         self._body: bytes | Body = b""
-        self._body_size = 0
+        self._body_size = self._announced_size = 0
         self._body_size_max = 0
         self._steps = (
             0  # callbacks so far: distinguishes a parser that swallows bytes from one that works
@@ -160,7 +161,7 @@ class HttpReceiver:
         self._request = request
         limit = self._handler.limit(method, request.path)
         self._body_size_max = limit or IGNORED_BODY_SIZE_MAX
-        length = int(headers.get(b"content-length", 0))
+        self._announced_size = length = int(headers.get(b"content-length", 0))
         if length > self._body_size_max:
             self._take_oversize(DECLARED)
         if b"expect" in headers and version == "1.1":
@@ -178,7 +179,7 @@ class HttpReceiver:
         if is_full():
             self._refuse(503, NO_MEMORY)
         if isinstance(self._body, bytes):
-            first, self._body = self._body, Body()
+            first, self._body = self._body, Body(self._announced_size)
             self._body.add(first)
         self._body.add(body)
 
@@ -196,6 +197,11 @@ class HttpReceiver:
         if request.close:
             self._is_input_over = True
         self._take(request)
+
+    @property
+    def _is_large(self) -> bool:
+        """Whether more than that of the body has come, and the rest is still to come."""
+        return self._receiving and self._body_size > LARGE_SIZE
 
     def _drop_body(self) -> None:
         if isinstance(self._body, Body):

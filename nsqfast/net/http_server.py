@@ -94,6 +94,7 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.BufferedProtocol):
         """Take the input that HttpFront leaves; returns whether HttpFront may answer the next input."""
         if self._is_input_over:
             return False
+        was_large = self._is_large
         if self._input or self._queue or self.is_part_over or len(data) > SLICE_SIZE:
             self._input = memoryview(bytes(self._input) + data)
             self._advance()
@@ -105,17 +106,17 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.BufferedProtocol):
                 self._flush()
         if self._receiving:
             self._watch_receiving()
-            self._share_turn(len(data))
         else:
             self.last_active = self._loop.time()
+        if (was_large or self._is_large) and not self._is_held:
+            self._share_turn(len(data))
         self._end_part()
         return self._is_at_rest()
 
     def _share_turn(self, size: int) -> None:
         """The rest of a large body is read in a later turn if this one has read so much already, from whomever."""
-        if self._body_size > SLICE_SIZE and not self._is_held:
-            self._is_held = self._turns.hold(size, self._read_on)
-            self._choose_reading()
+        self._is_held = self._turns.hold(size, self._read_on)
+        self._choose_reading()
 
     def _read_on(self) -> None:
         self._is_held = False
@@ -125,10 +126,10 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.BufferedProtocol):
 
     def begin(self, body_size: int) -> None:
         """HttpFront holds a request back until its body has come; until then it counts like any other."""
-        self._receiving = True
-        self._begun = 0.0
-        self._body_size = body_size
+        self._receiving, self._begun, self._body_size = True, 0.0, body_size
         self._watch_receiving()
+        if self._is_large and not self._is_held:
+            self._share_turn(body_size)
 
     def end(self) -> None:
         """HttpFront has received everything it held back."""

@@ -8,9 +8,10 @@ from nsqfast._ext.core.budget import Part
 from nsqfast._ext.protocol.buffer import ReadBuffer
 
 CALL_UNITS = 64  # of a budget: the clock is read after each of them
-READ_SIZE = 64 * 1024
+READ_SIZE = 256 * 1024
 READ_SIZE_LATE = 4 * 1024  # of one read, once the turn has had enough of large bodies
-TURN_SIZE = 8 * READ_SIZE  # bytes of large bodies: new memory is slow, 1 GB a second
+READERS_MAX = 8  # that read on in one turn
+TURN_SIZE = 512 * 1024  # bytes of large bodies: new memory is slow, 1 GB a second
 
 
 class Turns:
@@ -53,7 +54,7 @@ class Turns:
         self._read_size, self.room.read_max = 0, READ_SIZE
         part = Part()
         try:
-            for _ in range(min(TURN_SIZE // READ_SIZE, len(self._readers))):
+            for _ in range(min(READERS_MAX, len(self._readers))):
                 self._readers.popleft()()
             for _ in range(len(self._waiting)):
                 self._waiting.popleft()()
