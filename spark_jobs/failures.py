@@ -25,6 +25,11 @@ _WRAPPED = re.compile(
     r"^Task \d+ in stage [\d.]+ failed \d+ times, most recent failure: |"
     r"^Lost task [\d.]+ in stage [\d.]+ \(TID \d+\) \([^)]*\): |^An exception was raised by the Python Proxy\. "
 )
+# Errors of ours come without a traceback.
+_OF_WORKER = (
+    "Traceback (most recent call last)",
+    "An exception was thrown from the Python worker:",
+)
 _NO_WORKER = re.compile(r"Python worker (?:failed )?to connect back")
 # Only the operator can resolve these: the next attempt fails alike.
 _PERMANENT = frozenset(
@@ -105,7 +110,7 @@ def is_permanent(error: BaseException) -> bool:
 def _python_error(error: BaseException) -> tuple[str, str] | None:
     """Return the last Python exception in the text: the name of its class, and its message."""
     text = str(error)
-    begin = text.find("Traceback (most recent call last)")
+    begin = next((place for mark in _OF_WORKER if (place := text.find(mark)) >= 0), -1)
     if begin < 0:
         of_source = _SOURCE.search(text)
         return (of_source[1], of_source[2]) if of_source else None

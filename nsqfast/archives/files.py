@@ -1,5 +1,6 @@
 """From the operator's arguments (files, folders, globs, `-`) to archives: which file, in which format."""
 
+import contextlib
 import glob
 import os
 import stat
@@ -8,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nsqfast.archives.names import FileNames, NameFacts
-from nsqfast.archives.unfinished import WORK, is_written
+from nsqfast.archives.unfinished import WORK, is_written_at
 from nsqfast.errors import OptionsError
 from nsqfast.gotext import os_error
 
@@ -88,9 +89,10 @@ class FileFinder:
         written: list[str] = []
         for folder in dict.fromkeys([*beside, *filter(None, [work_dir])]):
             if os.path.realpath(folder) not in named and Path(folder).is_dir():
-                for path in self._walk(folder):
-                    with open(path, "rb") as file:  # noqa: PTH123 - as it was named
-                        (written if is_written(file.fileno()) else left).append(path)
+                for path in sorted(Path(folder).rglob("*")):
+                    if path.suffix != PART and path.is_file() and self._is_archive(str(path)):
+                        with contextlib.suppress(FileNotFoundError):
+                            (written if is_written_at(path) else left).append(str(path))
         return left, written
 
     def _find_word(self, word: str) -> list[Archive]:

@@ -5,6 +5,7 @@ Who writes a file has a shared lock on it.
 
 import contextlib
 import fcntl
+from pathlib import Path
 
 WORK = ".work"  # what docs/BACKUP.md puts behind the name of the folder of finished files
 
@@ -32,3 +33,12 @@ def is_written(fd: int) -> bool:
         return False
     fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
     return False
+
+
+def is_written_at(path: Path) -> bool:
+    """The same; of a file that this user may not read nobody knows. FileNotFoundError: it got its name meanwhile."""
+    try:
+        with path.open("rb") as file:
+            return is_written(file.fileno())
+    except PermissionError:
+        return False

@@ -61,9 +61,8 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.BufferedProtocol):
         # waiting requests and answers
         self._input = memoryview(b"")
         self._queue: deque[Request] = deque()
-        self._unanswered: deque[Request] = (
-            deque()
-        )  # those before the queue; the first lacks an answer
+        # Those before the queue; answers of later ones wait for that of the first.
+        self._unanswered: deque[Request] = deque()
         self._running: Request | None = None  # its request may still have effects: no other begins
         self._out: list[bytes] = []
         self._out_size = 0

@@ -135,9 +135,8 @@ def test_an_error_in_a_worker_is_what_was_raised_there(spark):
 
 
 def test_a_job_of_spark_is_cancelled_by_a_signal(spark, run, tmp_path):
-    from support.fake_nsqd import (
-        eventually,
-    )  # Spark's workers import this module, without tests/ in their path
+    # Spark's workers import this module, without tests/ in their path
+    from support.waiting import eventually
 
     has_begun = tmp_path / "has begun"
 

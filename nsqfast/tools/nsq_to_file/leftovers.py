@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from nsqfast.archives.files import PART, ROWS, by_suffix
-from nsqfast.archives.unfinished import is_written
+from nsqfast.archives.unfinished import is_written, is_written_at
 from nsqfast.archives.unpack import find_end
 from nsqfast.errors import PackageMissingError
 from nsqfast.extras import needs
@@ -65,8 +65,8 @@ class Leftovers:
 
     def _name_other(self, name: str) -> None:
         path = self._folder / name
-        with contextlib.suppress(OSError), path.open("rb") as file:
-            if not is_written(file.fileno()):
+        with contextlib.suppress(FileNotFoundError):
+            if not is_written_at(path):
                 text = "%s is unfinished, and another host's: if that is gone, name it with --recover-host"
                 log.warning(text, path)
 
