@@ -8,7 +8,7 @@ from nsqfast._ext.server.http_shortcut cimport Shortcut
 
 
 cdef class HttpFront:
-    cdef public ReadBuffer room       # what is read comes there first, for all connections of a listener
+    cdef public ReadBuffer room       # what is read comes there first, for all connections of a daemon
     cdef public bint at_rest          # nothing is partly received, waits, or ends: a request may be answered at once
     cdef public bint is_part_over     # the part is over, and the rest continues in a later turn
     cdef Budget budget

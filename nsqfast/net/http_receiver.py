@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LARGE_SIZE = 16 * 1024
+LARGE_SIZE = (
+    16 * 1024
+)  # of a body that is not whole yet: from there on it shares a turn with others
 HEAD_SIZE_MAX = 64 * 1024  # request line, headers and trailers of one request
 IGNORED_BODY_SIZE_MAX = 1024 * 1024  # bytes read and dropped for a handler that wants no body
 NO_MEMORY = "503 Service Unavailable: no memory left for a body of this size"
@@ -200,7 +202,7 @@ class HttpReceiver:
 
     @property
     def _is_large(self) -> bool:
-        """Whether more than that of the body has come, and the rest is still to come."""
+        """Whether more than LARGE_SIZE of the body has come, and the rest is still to come."""
         return self._receiving and self._body_size > LARGE_SIZE
 
     def _drop_body(self) -> None:

@@ -58,7 +58,7 @@ class TlsProtocol(asyncio.BufferedProtocol):
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(HANDSHAKE_TIMEOUT_S, self._fail, "i/o timeout")
 
-    def get_buffer(self, sizehint: int) -> ReadBuffer:  # noqa: ARG002
+    def get_buffer(self, sizehint: int) -> ReadBuffer:  # noqa: ARG002 - asyncio's hint; the room has one size
         return self._room
 
     def buffer_updated(self, nbytes: int) -> None:

@@ -82,7 +82,7 @@ class Leftovers:
                     yield replace(options, format=form, compression=compression)
 
     def _find(self, naming: Naming, kind: Options) -> Iterator[str]:
-        """Names as they are in the folder, without the ending of rows."""
+        """Names as they are in the folder, without the ending of rows, unless another process has taken them."""
         ending = ROWS if kind.format in COLUMN_FORMATS else ""
         for place in range(bisect_left(self._names, naming.prefix), len(self._names)):
             name = self._names[place]
@@ -90,7 +90,7 @@ class Leftovers:
                 return
             if name.endswith(ending) and (ending or not name.endswith((ROWS, PART))):
                 name = name.removesuffix(ending)
-                if naming.has(name):
+                if naming.has(name) and (self._folder / self._names[place]).exists():
                     yield name
 
     def _finish(self, archive: Archive, kind: Options, names: list[str]) -> None:

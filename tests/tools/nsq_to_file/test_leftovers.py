@@ -88,6 +88,15 @@ def test_one_without_a_record_goes(folders, data):
     assert folders.found() == {}
 
 
+def test_one_that_another_process_has_finished_meanwhile(folders):
+    path = folders.leave(NAME + ".log", WHOLE)
+    words = [f"--output-dir={folders.output}", f"--work-dir={folders.work}", "--topic=t"]
+    leftovers = Leftovers(parse(["--nsqd-tcp-address=127.0.0.1:1", "--host-identifier=a", *words]))
+    path.unlink()
+    leftovers.recover("t")
+    assert folders.found() == {}
+
+
 def test_a_name_that_is_taken(folders):
     (folders.output / (NAME + ".log")).write_bytes(b"other\n")
     folders.leave(NAME + ".log", WHOLE)
