@@ -4,7 +4,7 @@
 _nsqfast_flags() {
     case $1 in
         nsqfast-bench) echo '--batch-size= --channel= --channels= --connections= --consumers= --count= --defer-ms= --in-air= --json --msg-timeout= --nsqd-tcp-address= --output-buffer-size= --output-buffer-timeout= --rate= --rdy= --requeue-ms= --runfor= --size= --topic= --version --workers=' ;;
-        nsqfast-nsq-spool) echo '--auth-secret-file= --channel= --connections= --consumer-opt= --dedupe-memory= --drain --drain-idle= --drain-timeout= --http-client-connect-timeout= --http-client-request-timeout= --log-level= --log-prefix= --lookupd-http-address= --max-in-flight= --max-spool-bytes= --metrics-address= --min-free-bytes= --msg-timeout= --nsqd-tcp-address= --receiver= --retention= --seal-bytes= --seal-interval= --seal-rows= --spool= --status-interval= --topic= --topic-pattern= --topic-refresh= --until-eof --version' ;;
+        nsqfast-nsq-spool) echo '--auth-secret-file= --channel= --checkpoint= --connections= --consumer-opt= --dedupe-memory= --drain --drain-idle= --drain-timeout= --http-client-connect-timeout= --http-client-request-timeout= --log-level= --log-prefix= --lookupd-http-address= --max-in-flight= --max-spool-bytes= --metrics-address= --min-free-bytes= --msg-timeout= --nsqd-tcp-address= --receiver= --retention= --seal-bytes= --seal-interval= --seal-rows= --segment-format= --spool= --status-interval= --topic= --topic-pattern= --topic-refresh= --until-eof --version' ;;
         nsqfast-nsq-stat) echo '--channel= --count= --http-client-connect-timeout= --http-client-request-timeout= --http-client-tls-cert= --http-client-tls-key= --http-client-tls-root-ca-file= --interval= --json --lookupd-http-address= --nsqd-http-address= --sort= --topic= --version' ;;
         nsqfast-nsq-tail) echo '--auth-secret-file= --channel= --consumer-opt= --format= --lookupd-http-address= --max-in-flight= --n= --nsqd-tcp-address= --on-give-up= --print-topic --topic= --version' ;;
         nsqfast-nsq-to-file) echo '--auth-secret-file= --channel= --compression= --consumer-opt= --datetime-format= --filename-format= --format= --gzip --gzip-level= --host-identifier= --http-client-connect-timeout= --http-client-request-timeout= --log-level= --log-prefix= --lookupd-http-address= --max-in-flight= --metrics-address= --nsqd-tcp-address= --on-give-up= --output-dir= --recover-host= --rotate-interval= --rotate-size= --skip-empty-files --sync-interval= --topic= --topic-pattern= --topic-refresh= --version --work-dir= --zstd-level=' ;;
@@ -22,7 +22,9 @@ _nsqfast_flags() {
 _nsqfast_values() {
     case $1 in
         'nsqfast-nsq-spool auth-secret-file') echo @file ;;
+        'nsqfast-nsq-spool checkpoint') echo @folder ;;
         'nsqfast-nsq-spool log-level') echo 'debug info warn error fatal' ;;
+        'nsqfast-nsq-spool segment-format') echo 'arrow parquet' ;;
         'nsqfast-nsq-spool spool') echo @folder ;;
         'nsqfast-nsq-stat http-client-tls-cert') echo @file ;;
         'nsqfast-nsq-stat http-client-tls-key') echo @file ;;

@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from nsqfast.spark import read, stream
+from nsqfast.spark.native import SCHEMA as SCHEMA_TEXT
 from nsqfast.spark.spool.identity import open_spool
 from nsqfast.spark.spool.schema import SCHEMA
+from nsqfast.spark.spool.segments import ARROW, PARQUET
 from nsqfast.spark.spool.writer import SegmentWriter
 from spark.scenario import SIZE
 from tools.trial import CHANNEL, LINES
@@ -26,13 +29,13 @@ TEXT_FILES = 8
 TIMEOUT_S = 300.0
 
 
-def make_spool(folder: Path, count: int) -> Path:
+def make_spool(folder: Path, count: int, segment_format: str = ARROW) -> Path:
     """Create a spool as a receiver leaves it; done once, and not read itself."""
-    spool = folder / f"spool-{count}"
+    spool = folder / f"spool-{count}-{segment_format}"
     if spool.exists():
         return spool
     open_spool(spool, TOPIC, CHANNEL)
-    writer = SegmentWriter.open(spool, "r0")
+    writer = SegmentWriter.open(spool, "r0", segment_format)
     begun_ns = time.time_ns()
     for first in range(0, count, SEGMENT_ROWS):
         writer.seal([make_rows(first, min(SEGMENT_ROWS, count - first), begun_ns)])
@@ -95,6 +98,21 @@ def read_spool(session: Any, spool: Path, place: Path, sink: str) -> Sample:
         .load()
     )
     return time_query(stream, place, sink)
+
+
+def read_natively(session: Any, folder: Path, count: int, place: Path, sink: str) -> Sample:
+    """Nothing is released, so the segments need no copy."""
+    return time_query(stream(session, make_spool(folder, count, PARQUET)), place, sink)
+
+
+def read_parquet(session: Any, folder: Path, count: int, place: Path, sink: str) -> Sample:
+    """Use Spark's own reader on what Spark has written of the same messages."""
+    files = folder / f"parquet-{count}"
+    if not files.exists():
+        messages = read(session, make_spool(folder, count, PARQUET))
+        messages.repartition(TEXT_FILES).write.parquet(str(files))
+    messages = session.readStream.schema(SCHEMA_TEXT).parquet(str(files))
+    return time_query(messages, place, sink)
 
 
 def read_text(session: Any, lines: Path, place: Path, sink: str) -> Sample:

@@ -36,6 +36,14 @@ SCENARIOS = (
         2_000_000, 2_000_000, goal=300_000,
     ),
     Scenario(
+        "native_noop", "Parquet segments → noop, one stream", "Spark's Parquet files → noop",
+        2_000_000, 2_000_000, goal=600_000,
+    ),
+    Scenario(
+        "native_parquet", "Parquet segments → Parquet, one stream", "Spark's Parquet files → Parquet",
+        2_000_000, 2_000_000, goal=300_000,
+    ),
+    Scenario(
         "end_to_end", "load → nsqd → receiver → `ingest` to Parquet, all on these cores, for 20 s",
         count=20, goal=120_000,
     ),

@@ -57,6 +57,14 @@ def run_reading(sink: str) -> Any:
     return run_it
 
 
+def run_native(sink: str) -> Any:
+    def run_it(is_ours: bool, _topic: str, count: int, trial: Path, place: Place) -> Sample:
+        measure = reading.read_natively if is_ours else reading.read_parquet
+        return measure(place.session, place.folder, count, trial, sink)
+
+    return run_it
+
+
 def run_sink(is_ours: bool, topic: str, count: int, _trial: Path, place: Place) -> Sample:
     publish = sinking.publish if is_ours else sinking.publish_plainly
     return publish(place.session, place.broker, topic, count)
@@ -82,6 +90,8 @@ RUNS: dict[str, Any] = {
     "intake": run_intake,
     "spool_noop": run_reading("noop"),
     "spool_parquet": run_reading("parquet"),
+    "native_noop": run_native("noop"),
+    "native_parquet": run_native("parquet"),
     "end_to_end": run_flow(flowing.RATE_MAX, "1s"),
     "latency": run_flow(flowing.RATE_CALM, "0s"),
     "sink": run_sink,

@@ -16,9 +16,31 @@ from nsqfast.errors import PackageMissingError
 if TYPE_CHECKING:
     import os
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["PackageMissingError", "register", "release"]
+__all__ = ["PackageMissingError", "read", "register", "release", "stream"]
+
+
+def stream(
+    spark: "SparkSession", spool_dir: "str | os.PathLike[str]", **options: object
+) -> "DataFrame":
+    """Return the stream of the messages of a spool of Parquet segments, which Spark itself reads.
+
+    `options` are those of Spark's file source, as maxFilesPerTrigger. SpoolError: there is no such spool, or it has
+    something that Spark cannot read.
+    """
+    from nsqfast.spark.native import read_by
+
+    return read_by(spark.readStream, spool_dir, options)
+
+
+def read(
+    spark: "SparkSession", spool_dir: "str | os.PathLike[str]", **options: object
+) -> "DataFrame":
+    """Return the messages that wait in such a spool; they are not released by that. Else as `stream`."""
+    from nsqfast.spark.native import read_by
+
+    return read_by(spark.read, spool_dir, options)
 
 
 def release(spool_dir: "str | os.PathLike[str]") -> int:

@@ -90,10 +90,11 @@ def test_the_page_from_top_to_bottom(reader):
         reader.do(kind, text)
     found = {
         name: reader.spark.read.parquet(f"{reader.folder}/data/{name}").count()
-        for name in ("lake", "nightly", "from-archives", "lake-cluster")
+        for name in ("lake", "nightly", "native", "from-archives", "lake-cluster")
     }
     assert found["lake"] == 100_000
     assert found["nightly"] == 101_000
+    assert found["native"] == 50_000
     assert found["from-archives"] >= 50_000
     assert found["lake-cluster"] >= 20_000
     taken = sum(progress["numInputRows"] for progress in reader.names["query"].recentProgress)

@@ -5,6 +5,7 @@ import signal
 
 import pytest
 
+from nsqfast.spark.spool.segments import ARROW, FORMATS, PARQUET
 from support.drain import address_of
 from support.server import start_nsqd
 from support.spool import (
@@ -46,25 +47,31 @@ def check_all(folder, count=COUNT):
     assert len(found) == count, f"{len(found) - count} are there twice"
 
 
+POINTS = [
+    ("before fsync", 7),
+    ("before the name", 6),
+    ("before the folder's fsync", 8),
+    ("before FIN", 5),
+    ("after FIN", 4),
+]
+
+
 @pytest.mark.parametrize(
-    ("point", "count"),
+    ("point", "count", "kind"),
     [
-        ("within the file", 9),
-        ("before fsync", 7),
-        ("before the name", 6),
-        ("before the folder's fsync", 8),
-        ("before FIN", 5),
-        ("after FIN", 4),
+        ("within the file", 65, ARROW),
+        ("within the file", 9, PARQUET),
+        *[(*point, kind) for point in POINTS for kind in FORMATS],
     ],
 )
-def test_killed_at_a_point_of_sealing(ours, topic, folder, point, count):
+def test_killed_at_a_point_of_sealing(ours, topic, folder, point, count, kind):
     address = address_of(ours)
     publish(address, topic, range(COUNT))
-    flags = receiver_flags(folder, address, topic=topic)
+    flags = receiver_flags(folder, address, f"--segment-format={kind}", topic=topic)
     with start_killed_at(point, count, *flags, *SOON) as tool:
         assert tool.end(None) == -signal.SIGKILL, tool.text
     assert 0 < row_count(folder) < COUNT
-    said = receive_rest(ours, topic, folder)
+    said = receive_rest(ours, topic, folder, f"--segment-format={kind}")
     check_all(folder)
     # A FIN, also that of the segment before, may have been sent or not.
     if point not in {"within the file", "after FIN"}:
@@ -83,10 +90,11 @@ def test_killed_before_fin_and_finished_by_another_receiver(broker, topic, folde
     check_all(folder)
 
 
-def test_killed_again_and_again_at_random(ours, topic, folder):
+@pytest.mark.parametrize("kind", FORMATS)
+def test_killed_again_and_again_at_random(ours, topic, folder, kind):
     address = address_of(ours)
     publish(address, topic, range(COUNT))
-    flags = receiver_flags(folder, address, topic=topic)
+    flags = receiver_flags(folder, address, f"--segment-format={kind}", topic=topic)
     lottery = random.Random(14)
     for _ in range(3):
         before = row_count(folder)

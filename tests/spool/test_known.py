@@ -9,7 +9,7 @@ import pytest
 from nsqfast.spark.receiver import known as known_module
 from nsqfast.spark.receiver.known import KnownMessages, last_sealed_ns
 from nsqfast.spark.spool.release import release_segments, remove_done
-from nsqfast.spark.spool.segments import Segment
+from nsqfast.spark.spool.segments import ARROW, PARQUET, Segment
 from nsqfast.spark.spool.writer import SegmentWriter
 from support.spool import make_rows
 
@@ -18,7 +18,8 @@ MEMORY = 32 << 20
 
 @pytest.fixture
 def writers(spool):
-    made = {name: SegmentWriter.open(spool, name) for name in ("r0", "r1")}
+    formats = {"r0": ARROW, "r1": PARQUET}
+    made = {name: SegmentWriter.open(spool, name, kind) for name, kind in formats.items()}
     yield made
     for writer in made.values():
         writer.close()

@@ -14,6 +14,7 @@ import urllib.request
 import pytest
 
 from nsqfast.client.sync import Producer
+from nsqfast.spark.spool.segments import FORMATS
 from support.authd import AuthServer, grant, permit
 from support.drain import address_of
 from support.ports import hold_port
@@ -42,13 +43,15 @@ def is_empty(broker, topic, channel="c"):
     return state and state["depth"] == state["in_flight_count"] == state["deferred_count"] == 0
 
 
-def test_all_columns_and_every_message_once(broker, topic, folder):
+@pytest.mark.parametrize("kind", FORMATS)
+def test_all_columns_and_every_message_once(broker, topic, folder, kind):
     address = address_of(broker)
     began_ns = time.time_ns()
     publish(address, topic, range(20_000))
     with Producer(address) as producer:
         producer.publish(topic, b"\xff\x00\n\r")
-    with start_receiver(*receiver_flags(folder, address, topic=topic)) as tool:
+    flags = receiver_flags(folder, address, f"--segment-format={kind}", topic=topic)
+    with start_receiver(*flags) as tool:
         eventually(lambda: row_count(folder) == 20_001)
         eventually(lambda: is_empty(broker, topic))
         assert tool.end() == 0, tool.text
@@ -67,6 +70,7 @@ def test_all_columns_and_every_message_once(broker, topic, folder):
     assert times_us == [time_ns // 1000 for time_ns in times_ns]
     assert is_empty(broker, topic)
     numbers_used = sorted(segment.number for segment in segments(folder))
+    assert {segment.format for segment in segments(folder)} == {kind}
     assert numbers_used == list(range(1, len(numbers_used) + 1))
     assert "20001 messages in" in tool.text
 
@@ -236,6 +240,7 @@ def test_a_spool_that_cannot_be_made_or_written_to(ours, tmp_path):
         (["--channel=a b"], 1, "not a valid channel name"),
         (["--topic=a b"], 1, "'a b' is not a valid topic name"),
         (["--topic-pattern=x"], 1, "use --topic or --topic-pattern not both"),
+        (["--segment-format=orc"], 1, "--segment-format is 'orc'; it is arrow or parquet"),
         (["--seal-rows=0"], 1, "--seal-rows is 0; it is 1 or more"),
         (["--connections=0"], 1, "--connections is 0"),
         (["--retention=-1s"], 1, "--retention is less than 0"),

@@ -8,6 +8,7 @@ import sys
 import time
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from nsqfast.spark.spool.identity import SpoolError, list_subscription, open_spool, read_identity
@@ -16,6 +17,9 @@ from nsqfast.spark.spool.reading import read_batches
 from nsqfast.spark.spool.release import read_released, release_segments, remove_done
 from nsqfast.spark.spool.schema import SCHEMA
 from nsqfast.spark.spool.segments import (
+    ARROW,
+    FORMATS,
+    PARQUET,
     check_receiver,
     list_done,
     list_receivers,
@@ -29,16 +33,26 @@ HOUR_S = 3600.0
 MUCH = 1 << 40
 
 
+@pytest.fixture(params=FORMATS)
+def kind(request):
+    """Of segments."""
+    return request.param
+
+
 @pytest.fixture
-def writer(spool):
-    made = SegmentWriter.open(spool, "r0")
+def writer(spool, kind):
+    made = SegmentWriter.open(spool, "r0", kind)
     yield made
     made.close()
 
 
-def reopen(writer):
+def draft_name(writer, number):
+    return f".tmp-{number}{writer._ending}"
+
+
+def reopen(writer, kind=ARROW):
     writer.close()
-    return SegmentWriter.open(writer.folder.parent, writer.folder.name)
+    return SegmentWriter.open(writer.folder.parent, writer.folder.name, kind)
 
 
 # -- identity
@@ -111,7 +125,8 @@ def test_what_was_sealed_is_read(spool, writer):
     segment = writer.seal([first, second])
     assert (segment.number, segment.row_count) == (1, 15)
     assert segment.path.stat().st_size == segment.size
-    assert list(read_batches(segment, fail)) == [first, second]
+    found = pa.Table.from_batches(read_batches(segment, fail))
+    assert found == pa.Table.from_batches([first, second])
     assert list_segments(writer.folder) == [segment]
     assert list_receivers(spool) == ["r0"]
 
@@ -142,19 +157,33 @@ def test_nobody_else_may_read_a_spool(tmp_path):
 
 
 def test_a_link_in_the_place_of_a_segment_is_not_followed(writer, tmp_path):
-    (writer.folder / ".tmp-1").symlink_to(tmp_path / "victim")
+    (writer.folder / draft_name(writer, 1)).symlink_to(tmp_path / "victim")
     with pytest.raises(OSError, match="symbolic links"):
         writer.seal([make_rows(range(3))])
     assert not (tmp_path / "victim").exists()
     assert writer.seal([make_rows(range(3))]).number == 1
 
 
-def test_a_segment_is_an_arrow_stream_for_everybody(writer):
+def test_a_segment_is_an_arrow_stream_or_a_parquet_file_for_everybody(writer, kind):
     rows = make_rows(range(10))
-    segment = writer.seal([rows])
-    with pa.memory_map(str(segment.path)) as file, pa.ipc.open_stream(file) as stream:
-        assert stream.schema == SCHEMA
-        assert stream.read_all() == pa.Table.from_batches([rows])
+    path = writer.seal([rows]).path
+    with pa.memory_map(str(path)) as file:
+        table = pa.ipc.open_stream(file).read_all() if kind == ARROW else pq.read_table(file)
+    assert table.schema == SCHEMA
+    assert table == pa.Table.from_batches([rows])
+
+
+def test_both_formats_in_one_spool(spool, writer, kind):
+    """As when its receiver is started with another one: the numbers go on."""
+    other = PARQUET if kind == ARROW else ARROW
+    first = writer.seal([make_rows(range(3))])
+    again = reopen(writer, other)
+    second = again.seal([make_rows(range(3, 5))])
+    again.close()
+    assert [one.number for one in list_segments(writer.folder)] == [1, 2]
+    release_segments(writer.folder, 2)
+    assert list_done(writer.folder) == [first, second]
+    assert read_spool(spool).num_rows == 5
 
 
 def test_only_the_columns_that_are_wanted(writer):
@@ -204,16 +233,16 @@ def test_no_number_comes_twice_when_all_was_released_and_removed(writer):
 
 
 def test_a_draft_that_is_not_whole_is_removed(writer):
-    folder = writer.folder
+    folder, draft = writer.folder, writer.folder / draft_name(writer, 2)
     whole = writer.seal([make_rows(range(100))]).path.read_bytes()
     for size in (0, 10, len(whole) // 2, len(whole) - 1):
-        (folder / ".tmp-2").write_bytes(whole[:size])
+        draft.write_bytes(whole[:size])
         writer = reopen(writer)
         assert writer.next_number == 2
         assert not list(folder.glob(".tmp-*"))
     damaged = bytearray(whole)
-    damaged[len(whole) // 2] ^= 1
-    (folder / ".tmp-2").write_bytes(damaged)
+    damaged[whole.index(b"body 50")] ^= 1
+    draft.write_bytes(damaged)
     (folder / ".tmp-check").write_bytes(whole)
     writer = reopen(writer)
     assert writer.next_number == 2
@@ -221,10 +250,11 @@ def test_a_draft_that_is_not_whole_is_removed(writer):
     writer.close()
 
 
-def test_a_draft_that_is_whole_gets_its_name(spool, writer):
+def test_a_draft_that_is_whole_gets_its_name(spool, writer, kind):
     """After a power failure it may be one that a reader has seen: its number must not come again."""
     segment = writer.seal([make_rows(range(10)), make_rows(range(10, 13))])
-    segment.path.rename(writer.folder / ".tmp-1")
+    # nsqfast 0.2 had Arrow only, and drafts without a suffix.
+    segment.path.rename(writer.folder / (".tmp-1" if kind == ARROW else draft_name(writer, 1)))
     again = reopen(writer)
     assert again.next_number == 2
     assert list_segments(writer.folder) == [segment]
@@ -238,7 +268,7 @@ from pathlib import Path
 from nsqfast.spark.spool import writer as module
 from nsqfast.spark.spool.writer import SegmentWriter
 from support.spool import make_rows
-name, count = sys.argv[2], int(sys.argv[3])
+name, count, kind = sys.argv[2], int(sys.argv[3]), sys.argv[4]
 place = module if name == "sync_folder" else module.os if name != "rename" else Path
 real = getattr(place, name)
 def die(*words, **more):
@@ -247,7 +277,7 @@ def die(*words, **more):
     if count == 0:
         os.kill(os.getpid(), signal.SIGKILL)
     return real(*words, **more)
-writer = SegmentWriter.open(Path(sys.argv[1]), "r0")
+writer = SegmentWriter.open(Path(sys.argv[1]), "r0", kind)
 setattr(place, name, die)
 for number in range(3):
     writer.seal([make_rows([number])])
@@ -256,13 +286,22 @@ for number in range(3):
 
 
 @pytest.mark.parametrize(
-    ("name", "count"),
-    [("write", 6), ("write", 9), ("fsync", 3), ("rename", 2), ("sync_folder", 2)],
+    ("name", "count", "kind"),
+    [
+        ("write", 6, ARROW),
+        ("write", 9, ARROW),
+        ("write", 2, PARQUET),
+        *[
+            (name, count, kind)
+            for name, count in (("fsync", 3), ("rename", 2), ("sync_folder", 2))
+            for kind in FORMATS
+        ],
+    ],
 )
-def test_killed_within_a_seal(spool, name, count):
+def test_killed_within_a_seal(spool, name, count, kind):
     """What was reported as sealed is there; the one under way is there whole, or not at all."""
     done = subprocess.run(
-        [sys.executable, "-c", KILLED, str(spool), name, str(count)],
+        [sys.executable, "-c", KILLED, str(spool), name, str(count), kind],
         env=os.environ | {"PYTHONPATH": str(ROOT / "tests")},
         cwd=ROOT,
         capture_output=True,
@@ -292,7 +331,7 @@ def test_a_full_disk_leaves_no_segment_and_uses_no_number(spool, writer, monkeyp
             writer.seal([make_rows([1])])
         with pytest.raises(OSError, match="No space"):
             writer.check()
-    assert sorted(os.listdir(writer.folder)) == ["LOCK", "done"]
+    assert sorted(os.listdir(writer.folder)) == ["LOCK", "_done", "done"]
     writer.check()
     assert writer.seal([make_rows([1])]).number == 1
     assert read_spool(spool).num_rows == 1

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from nsqfast.spark.spool.identity import open_spool
 from nsqfast.spark.spool.schema import SCHEMA
+from nsqfast.spark.spool.segments import ARROW
 from nsqfast.spark.spool.writer import SegmentWriter
 
 if TYPE_CHECKING:
@@ -44,11 +45,15 @@ def make_spool(spool: Path) -> None:
 
 
 def seal(
-    spool: Path, row_counts: Sequence[int], receiver: str = "r0", first: int = 0
+    spool: Path,
+    row_counts: Sequence[int],
+    receiver: str = "r0",
+    first: int = 0,
+    segment_format: str = ARROW,
 ) -> list[Segment]:
     """A segment for each of these, of messages `first` and so on, as the receiver's next ones."""
     make_spool(spool)
-    writer = SegmentWriter.open(spool, receiver)
+    writer = SegmentWriter.open(spool, receiver, segment_format)
     try:
         segments = []
         for row_count in row_counts:

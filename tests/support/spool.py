@@ -135,7 +135,7 @@ def die_at(place, name, count, *, after=False):
 
 point, count = sys.argv[1], int(sys.argv[2])
 {
-    "within the file": lambda: die_at(os, "write", 20 + 5 * count),
+    "within the file": lambda: die_at(os, "write", count),
     "before fsync": lambda: die_at(os, "fsync", 10 + 2 * count),
     "before the name": lambda: die_at(Path, "rename", count),
     "before the folder's fsync": lambda: die_at(writer, "sync_folder", 2 + count),

@@ -40,7 +40,7 @@ class _Folder:
 
     path: Path
     last_number: int = 0  # no segment up to this one is new
-    times_ns: tuple[int, int] = (0, 0)  # modification time at the last listing; 0: not reliable
+    times_ns: tuple[int, ...] = ()  # modification times at the last listing; empty: not reliable
     listed_s: float = 0.0
     cost_s: float = 0.0  # of that listing
 
@@ -50,7 +50,7 @@ class _Folder:
         if began_s - self.listed_s < self.cost_s * LISTING_REST:
             return []
         now_ns = time.time_ns()
-        times_ns = (_mtime_ns(self.path), _mtime_ns(self.path / DONE))
+        times_ns = tuple(_mtime_ns(self.path / name) for name in ("", *DONE.values()))
         if times_ns == self.times_ns:
             return []
         is_sure = now_ns - max(times_ns) > MTIME_TICK_NS
@@ -58,7 +58,7 @@ class _Folder:
         found = list_segments(self.path) + list_done(self.path)
         new = {segment.number: segment for segment in found if segment.number > self.last_number}
         self.last_number = max(new, default=self.last_number)
-        self.times_ns = times_ns if is_sure else (0, 0)
+        self.times_ns = times_ns if is_sure else ()
         self.listed_s = time.monotonic()
         self.cost_s = self.listed_s - began_s
         return [new[number] for number in sorted(new)]

@@ -10,6 +10,7 @@ from nsqfast.logs import LEVEL_HELP, LEVELS, LOG_PREFIX_HELP
 from nsqfast.names import is_valid_name
 from nsqfast.options import BOOL, DURATION, INT, STRING, STRINGS, PlainError, option, text_such_as
 from nsqfast.spark.receiver.child import CLIENT_OPTIONS_VARIABLE
+from nsqfast.spark.spool.segments import ARROW, FORMATS
 from nsqfast.tools.shared.client import client_config
 from nsqfast.tools.shared.discovery import base_url
 from nsqfast.tools.shared.options import (
@@ -45,9 +46,14 @@ class Options(ClientOptions):
 
     spool: str = option(STRING, "", "folder of the spool", group="Spool")
     receiver: str = option(STRING, "r0", "name of this receiver; each of several on one spool has its own")
+    segment_format: str = option(
+        text_such_as(*FORMATS), ARROW, 'format of segments: arrow for format("nsq"), parquet for other readers')
     seal_rows: int = option(INT, 10_000, "messages after which a segment is sealed")
     seal_bytes: int = option(INT, 8 << 20, "bytes of bodies after which a segment is sealed")
     seal_interval_ns: int = option(DURATION, "200ms", "longest time until messages are on disk and finished")
+    checkpoint: str = option(
+        STRING, "", "folder of the checkpoint of the query over Spark's file source that reads this spool: what it has"
+        " processed is released")
     max_spool_bytes: int = option(
         INT, 10 << 30, "stop consuming while the segments that Spark has not released have more bytes than this")
     min_free_bytes: int = option(
@@ -79,6 +85,10 @@ def parse(argv: list[str]) -> Options:
     options.log_level = options.log_level.lower()
     if options.log_level not in LEVELS:
         raise PlainError("--log-level is invalid")
+    if options.segment_format not in FORMATS:
+        raise PlainError(
+            f"--segment-format is {options.segment_format!r}; it is {' or '.join(FORMATS)}"
+        )
     for name in ("spool", "channel"):
         if not getattr(options, name):
             raise PlainError(f"--{name} is required")

@@ -18,8 +18,9 @@ from nsqfast.spark.receiver.pulse import Pulse
 from nsqfast.spark.receiver.room import LISTING_REST, Room, count_spool, free_floor
 from nsqfast.spark.receiver.sealer import Limits, Sealer
 from nsqfast.spark.receiver.topic import CLOCKS_APART_NS, TopicReceiver, unsure_now_ns
+from nsqfast.spark.spool.checkpoint import Checkpoint
 from nsqfast.spark.spool.identity import SpoolError, list_subscription, open_spool, read_identity
-from nsqfast.spark.spool.release import remove_done
+from nsqfast.spark.spool.release import release_files, remove_done
 from nsqfast.spark.spool.segments import check_receiver
 from nsqfast.spark.spool.writer import SegmentWriter
 from nsqfast.tools.shared.client import stop_consumers
@@ -42,7 +43,7 @@ class Service:
         subscription = list_subscription(options.topic) or f"/{options.topic_pattern}/"
         self._identity = open_spool(self.spool, subscription, options.channel)
         try:
-            self._writer = SegmentWriter.open(self.spool, options.receiver)
+            self._writer = SegmentWriter.open(self.spool, options.receiver, options.segment_format)
             first = count_spool(self.spool)
             self._sealed_ns = last_sealed_ns(self.spool)
             floor = free_floor(self.spool, options.min_free_bytes, FREE_SIZE, FREE_PART)
@@ -51,6 +52,9 @@ class Service:
         config = make_config(options, 1)
         msg_timeout_s = seconds(config.msg_timeout)
         self.room = Room(options.max_spool_bytes, floor, self._pause)
+        checkpoint = Path(options.checkpoint).absolute()
+        self._checkpoint = Checkpoint(checkpoint) if options.checkpoint else None
+        self._said_of_checkpoint = ""
         self._known = KnownMessages(self.spool, options.receiver, options.dedupe_memory)
         heartbeat_s = seconds(config.heartbeat_interval)
         # nsqd closes after two intervals without an answer; the last answer may be one interval old.
@@ -174,13 +178,15 @@ class Service:
     # -- the spool
 
     async def _keep_house(self) -> None:
-        """Count what waits for Spark, remove what it processed long ago, check whether a failing disk works again."""
+        """Release what Spark has processed, count what waits for it, remove what it processed long ago, check whether a
+        failing disk works again."""
         loop = asyncio.get_running_loop()
         removed_s = -REMOVE_INTERVAL_S
         while True:
             pause_s = COUNT_INTERVAL_S
             try:
                 await loop.run_in_executor(self._house, self._check_spool)
+                await loop.run_in_executor(self._house, self._release)
                 self.room.begin_count()
                 count = await loop.run_in_executor(self._house, count_spool, self.spool)
                 pause_s = max(pause_s, count.cost_s * LISTING_REST)
@@ -198,6 +204,19 @@ class Service:
     def _check_spool(self) -> None:
         if read_identity(self.spool) != self._identity:
             raise ToolError(f"spool {self.spool} was removed, or is another one by now")
+
+    def _release(self) -> None:
+        """A checkpoint that cannot be read releases nothing, and is named once."""
+        if self._checkpoint is None:
+            return
+        try:
+            release_files(self._writer.folder, self._checkpoint.list_new())
+        except (OSError, ValueError, KeyError) as error:
+            reason = os_error(error) if isinstance(error, OSError) else repr(error)
+            text = f"checkpoint {self._options.checkpoint} cannot be read, so nothing is released: {reason}"
+            if text != self._said_of_checkpoint:
+                log.warning("%s", text)
+            self._said_of_checkpoint = text
 
     def _remove_done(self) -> None:
         retention_s = self._options.retention_ns / NS

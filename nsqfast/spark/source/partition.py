@@ -22,22 +22,22 @@ SIZE_MIN = 1 << 20
 
 
 class SpoolPartition(InputPartition):
-    """Segments of a spool, by receiver: their numbers, rows and bytes. It is pickled to the executors."""
+    """Segments of a spool, by receiver: their numbers, rows, bytes and endings. It is pickled to the executors."""
 
     def __init__(self, spool: Path, segments: Iterable[Segment], *, is_strict: bool) -> None:
         self.spool = str(spool)
         self.is_strict = is_strict
-        self.numbers_by_receiver: dict[str, list[tuple[int, int, int]]] = {}
+        self.numbers_by_receiver: dict[str, list[tuple[int, int, int, str]]] = {}
         for segment in segments:
             known = self.numbers_by_receiver.setdefault(segment.folder.name, [])
-            known.append((segment.number, segment.row_count, segment.size))
+            known.append((segment.number, segment.row_count, segment.size, segment.ending))
 
     def segments(self) -> Iterator[Segment]:
         """Yield them as given, receiver by receiver."""
         for receiver, numbers in self.numbers_by_receiver.items():
             folder = Path(self.spool, receiver)
-            for number, row_count, size in numbers:
-                yield Segment(folder, number, row_count, size)
+            for fields in numbers:
+                yield Segment(folder, *fields)
 
     def __repr__(self) -> str:
         count = sum(map(len, self.numbers_by_receiver.values()))

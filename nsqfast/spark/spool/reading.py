@@ -1,4 +1,4 @@
-"""Reads a segment: maps it, checks it batch by batch, and passes it on without copying."""
+"""Reads a segment: maps it and checks it batch by batch; those of an Arrow segment are passed on without copying."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -6,9 +6,9 @@ from pathlib import Path
 import pyarrow as pa
 from zlib_ng import zlib_ng
 
-from nsqfast.spark.spool import trailer
+from nsqfast.spark.spool import parquet, trailer
 from nsqfast.spark.spool.schema import SCHEMA
-from nsqfast.spark.spool.segments import Segment
+from nsqfast.spark.spool.segments import PARQUET, Segment
 
 OnDamage = Callable[[str], object]
 
@@ -25,6 +25,12 @@ def read_batches(
     if found is None:
         return
     path, data = found
+    if segment.format == PARQUET:
+        names = columns or SCHEMA.names
+        yield from parquet.read(
+            data, names, lambda text: on_damage(f"segment {path} {text}"), segment.row_count
+        )
+        return
     parts = trailer.unpack(data)
     batches = (
         _unchecked(path, data, segment, on_damage)

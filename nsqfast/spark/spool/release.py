@@ -7,10 +7,11 @@ was set back by hand needs it.
 import contextlib
 import os
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 from nsqfast.spark.spool.identity import SpoolError
-from nsqfast.spark.spool.segments import list_done, list_segments
+from nsqfast.spark.spool.segments import list_done, list_segments, parse_segment
 from nsqfast.tools.shared.durable import open_private, sync_folder
 
 FILE = "RELEASED"
@@ -37,6 +38,15 @@ def release_segments(folder: Path, number: int) -> None:
     for segment in list_segments(folder):
         if segment.number <= max(number, released):
             segment.path.rename(segment.done_path)
+
+
+def release_files(folder: Path, paths: Iterable[Path]) -> None:
+    """Release those of that receiver's segments, in any order; each may have been released before."""
+    for path in paths:
+        segment = parse_segment(folder, path.name) if path.parent.name == folder.name else None
+        with contextlib.suppress(FileNotFoundError):
+            if segment is not None and segment.path.samefile(path):
+                segment.path.rename(segment.done_path)
 
 
 def _write_released(folder: Path, number: int) -> None:

@@ -1,9 +1,11 @@
 """Segments: their names, and lists of them.
 
     0000000000000042-r10000-b2600000.arrow
+    0000000000000043-r10000-b2100000-1f0c9a7e.parquet
 
-is the 42nd segment of its receiver: 10,000 messages in a file of 2,600,000 bytes. So the names alone tell what a query
-may take at once.
+are the 42nd and 43rd segment of their receiver, each of 10,000 messages, in files of 2,600,000 and 2,100,000 bytes. So
+the names alone tell what a query may take at once. That of a Parquet segment has the begin of the spool's epoch: Spark
+takes no file twice, and knows files by their names, so none of a new spool may be called as one of a removed spool was.
 """
 
 import os
@@ -14,8 +16,10 @@ from pathlib import Path
 
 from nsqfast.spark.spool.identity import SpoolError
 
-DONE = "done"
-_NAME = re.compile(r"(\d{16})-r(\d+)-b(\d+)\.arrow")
+ARROW, PARQUET = FORMATS = "arrow", "parquet"
+# Where released segments are. Spark lists every folder below that of a stream, but those that begin with "_".
+DONE = {ARROW: "done", PARQUET: "_done"}
+_NAME = re.compile(r"(\d{16})-r(\d+)-b(\d+)(\.arrow|-[0-9a-f]{8}\.parquet)")
 _RECEIVER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
@@ -27,10 +31,15 @@ class Segment:
     number: int
     row_count: int
     size: int
+    ending: str = f".{ARROW}"  # of the file's name
+
+    @property
+    def format(self) -> str:
+        return self.ending.rpartition(".")[2]
 
     @property
     def name(self) -> str:
-        return f"{self.number:016d}-r{self.row_count}-b{self.size}.arrow"
+        return f"{self.number:016d}-r{self.row_count}-b{self.size}{self.ending}"
 
     @property
     def path(self) -> Path:
@@ -40,12 +49,17 @@ class Segment:
     @property
     def done_path(self) -> Path:
         """Where it is from then on, until its retention ends."""
-        return self.folder / DONE / self.name
+        return self.folder / DONE[self.format] / self.name
 
     def find(self) -> Path | None:
         """Where it is now; None if it does not exist."""
         # In this order: it moves from the first to the second, and never back.
         return next((path for path in (self.path, self.done_path) if path.exists()), None)
+
+
+def make_ending(segment_format: str, epoch: str) -> str:
+    """Return how the names of a spool's segments of that format end."""
+    return f".{ARROW}" if segment_format == ARROW else f"-{epoch[:8]}.{PARQUET}"
 
 
 def check_receiver(name: str) -> str:
@@ -72,14 +86,15 @@ def list_segments(folder: Path) -> list[Segment]:
 
 def list_done(folder: Path) -> list[Segment]:
     """Return the released ones that still exist."""
-    return sorted(_segments(folder / DONE, folder), key=lambda segment: segment.number)
+    found = [segment for name in DONE.values() for segment in _segments(folder / name, folder)]
+    return sorted(found, key=lambda segment: segment.number)
 
 
 def parse_segment(folder: Path, name: str) -> Segment | None:
     """Return the segment of that name in a receiver's folder; None if it is not a segment's name."""
     if found := _NAME.fullmatch(name):
-        number, row_count, size = map(int, found.groups())
-        return Segment(folder, number, row_count, size)
+        number, row_count, size = map(int, found.groups()[:3])
+        return Segment(folder, number, row_count, size, found[4])
     return None
 
 

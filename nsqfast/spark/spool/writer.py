@@ -1,11 +1,13 @@
 """Sealing: writes messages as a segment, which is on disk once it has its name.
 
-A segment is an Arrow stream that any Arrow reader can read. Behind it is a trailer for our reader: for each batch where
-it begins, its size, the number of its rows and a checksum, and a checksum of all that.
+A segment is a Parquet file with checksums, or an Arrow stream that any Arrow reader can read. Behind the latter is a
+trailer for our reader: for each batch where it begins, its size, the number of its rows and a checksum, and a checksum
+of all that.
 """
 
 import contextlib
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,20 +16,25 @@ from typing import Self
 import pyarrow as pa
 from zlib_ng import zlib_ng
 
-from nsqfast.spark.spool import trailer
+from nsqfast.spark.spool import parquet, trailer
+from nsqfast.spark.spool.identity import read_identity
 from nsqfast.spark.spool.locks import RECEIVER, Lock
 from nsqfast.spark.spool.release import read_released
 from nsqfast.spark.spool.schema import SCHEMA
 from nsqfast.spark.spool.segments import (
+    ARROW,
     DONE,
+    PARQUET,
     Segment,
     check_receiver,
     list_done,
     list_segments,
+    make_ending,
 )
 from nsqfast.tools.shared.durable import PRIVATE_FOLDER_MODE, open_private, sync_folder
 
 _DRAFT = ".tmp-"
+_NUMBERED = re.compile(r"(\d+)(\..+|-.+)?")
 _CHECK_SIZE = 1 << 16  # bytes
 _END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 
@@ -43,17 +50,21 @@ class NotSyncedError(OSError):
 class SegmentWriter:
     """The only writer of a receiver's folder, from `open` to `close`."""
 
-    def __init__(self, folder: Path, lock: Lock, number: int) -> None:
+    def __init__(self, folder: Path, lock: Lock, number: int, ending: str) -> None:
         self.folder = folder
         self._lock = lock
         self.next_number = number
+        self._ending = ending
 
     @classmethod
-    def open(cls, spool: Path, receiver: str) -> Self:
+    def open(cls, spool: Path, receiver: str, segment_format: str = ARROW) -> Self:
         """SpoolError if another process has that receiver's folder; OSError if it is not writable."""
+        identity = read_identity(spool)
+        assert identity is not None, "open_spool comes first"
+        ending = make_ending(segment_format, identity.epoch)
         folder = spool / check_receiver(receiver)
-        folder.mkdir(PRIVATE_FOLDER_MODE, exist_ok=True)
-        (folder / DONE).mkdir(PRIVATE_FOLDER_MODE, exist_ok=True)
+        for name in ("", *DONE.values()):
+            (folder / name).mkdir(PRIVATE_FOLDER_MODE, exist_ok=True)
         sync_folder(folder)
         sync_folder(spool)
         lock = Lock.take(folder / RECEIVER, f"{folder} belongs to a receiver that runs")
@@ -61,7 +72,7 @@ class SegmentWriter:
             for draft in _drafts(folder):
                 draft.take_over()
             used = [segment.number for segment in list_segments(folder) + list_done(folder)]
-            return cls(folder, lock, max([read_released(folder), *used]) + 1)
+            return cls(folder, lock, max([read_released(folder), *used]) + 1, ending)
         except BaseException:
             lock.release()
             raise
@@ -71,11 +82,12 @@ class SegmentWriter:
 
         NotSyncedError: it exists, but its name may not be on disk yet; call `sync`. Another OSError: it does not exist.
         """
-        draft = self.folder / f"{_DRAFT}{self.next_number}"
+        draft = self.folder / f"{_DRAFT}{self.next_number}{self._ending}"
         try:
-            size = _write(draft, batches)
+            write = _write_parquet if self._ending.endswith(PARQUET) else _write_arrow
+            size = write(draft, batches)
             row_count = sum(batch.num_rows for batch in batches)
-            segment = Segment(self.folder, self.next_number, row_count, size)
+            segment = Segment(self.folder, self.next_number, row_count, size, self._ending)
             draft.rename(segment.path)
         except OSError:
             with contextlib.suppress(OSError):
@@ -116,6 +128,7 @@ class _Draft:
     path: Path
     folder: Path
     number: int
+    ending: str
 
     def take_over(self) -> None:
         """Give it its name if it is complete, else remove it.
@@ -123,37 +136,40 @@ class _Draft:
         After a power failure a complete one may have had its name, and a reader may have seen it: then other messages
         must not get this number.
         """
-        parts = _read_whole(self.path) if self.number else None
-        if parts is None:
+        row_count = self._count_rows() if self.number else None
+        if row_count is None:
             self.path.unlink()
             return
-        row_count = sum(part.row_count for part in parts)
-        segment = Segment(self.folder, self.number, row_count, self.path.stat().st_size)
+        size = self.path.stat().st_size
+        segment = Segment(self.folder, self.number, row_count, size, self.ending)
         with self.path.open("rb") as file:
             os.fsync(file.fileno())
         self.path.rename(segment.path)
         sync_folder(self.folder)
 
+    def _count_rows(self) -> int | None:
+        """None unless it is complete."""
+        data = pa.py_buffer(self.path.read_bytes())
+        if self.ending.endswith(PARQUET):
+            return parquet.count_rows(data)
+        parts = trailer.unpack(data)
+        if not parts:
+            return None
+        sound = (zlib_ng.crc32(data.slice(part.offset, part.size)) == part.crc for part in parts)
+        return sum(part.row_count for part in parts) if all(sound) else None
+
 
 def _drafts(folder: Path) -> list[_Draft]:
     found = []
     for path in folder.glob(f"{_DRAFT}*"):
-        number = path.name.removeprefix(_DRAFT)
-        found.append(_Draft(path, folder, int(number) if number.isdecimal() else 0))
+        named = _NUMBERED.fullmatch(path.name.removeprefix(_DRAFT))
+        # Those of 0.2, which are all of Arrow, have no ending.
+        number, ending = (int(named[1]), named[2] or f".{ARROW}") if named else (0, "")
+        found.append(_Draft(path, folder, number, ending))
     return found
 
 
-def _read_whole(path: Path) -> list[trailer.Part] | None:
-    """Return the parts of a file; None unless it is complete."""
-    data = pa.py_buffer(path.read_bytes())
-    parts = trailer.unpack(data)
-    if parts is None:
-        return None
-    sound = (zlib_ng.crc32(data.slice(part.offset, part.size)) == part.crc for part in parts)
-    return parts if parts and all(sound) else None
-
-
-def _write(path: Path, batches: Sequence[pa.RecordBatch]) -> int:
+def _write_arrow(path: Path, batches: Sequence[pa.RecordBatch]) -> int:
     """Return the file's size in bytes; it is on disk."""
     parts: list[trailer.Part] = []
     with open(path, "wb", buffering=0, opener=open_private) as file:
@@ -166,6 +182,14 @@ def _write(path: Path, batches: Sequence[pa.RecordBatch]) -> int:
         end += _store(file.fileno(), trailer.pack(parts))
         os.fsync(file.fileno())
     return end
+
+
+def _write_parquet(path: Path, batches: Sequence[pa.RecordBatch]) -> int:
+    """As `_write_arrow`."""
+    with open(path, "wb", buffering=0, opener=open_private) as file:
+        size = _store(file.fileno(), parquet.pack(batches))
+        os.fsync(file.fileno())
+    return size
 
 
 def _store(fd: int, data: "pa.Buffer | bytes") -> int:
