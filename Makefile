@@ -25,7 +25,7 @@ help: ## say what there is to make
 unexport PYTHONDONTWRITEBYTECODE
 
 # All but spark: see IF_SPARK.
-EXTRAS := admin,arrays,arrow,bench,opentelemetry,prometheus,server,snappy
+EXTRAS := admin,arrays,arrow,bench,chart,opentelemetry,prometheus,server,snappy
 RUN_EXTRAS := admin,server
 # Without a network pip writes pages about it.
 define INSTALL

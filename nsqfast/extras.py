@@ -48,6 +48,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "arrow": ARROW,
     "server": SERVER,
     "admin": ADMIN,
+    "chart": ("matplotlib",),
     "spark": (*SERVER, "pyarrow", "pyspark"),
     "opentelemetry": ("opentelemetry",),
     "prometheus": ("prometheus_client",),

@@ -1,6 +1,6 @@
-"""The job stats: counts what is in folders of messages, by topic and hour, as a table, as Parquet and as a page.
+"""The job stats: counts what is in folders of messages, by topic and hour, as a table, as Parquet and as a chart.
 
-nsqfast-spark stats --input=/lake/messages --html=stats.html
+nsqfast-spark stats --input=/lake/messages --chart=stats.png
 """
 
 import sys
@@ -26,7 +26,7 @@ def live(job: Job[Options]) -> int:
     # Late, so that --help and a wrong flag answer at once.
     from nsqfast.spark_jobs.messages import check_apart
     from nsqfast.spark_jobs.stats_figures import count_messages
-    from nsqfast.spark_jobs.stats_output import check_output, write_figures, write_page
+    from nsqfast.spark_jobs.stats_output import check_output, write_figures
     from nsqfast.spark_jobs.stats_table import print_table
 
     options, spark = job.options, job.spark
@@ -37,8 +37,10 @@ def live(job: Job[Options]) -> int:
     hours = count_messages(spark, options)
     if options.output:
         write_figures(spark, hours, options.output)
-    if options.html:
-        write_page(hours, options.input, options.html)
+    if options.chart:
+        from nsqfast.spark_jobs.stats_chart import write_chart
+
+        write_chart(hours, options.chart)
     print_table(hours)
     job.reports.note(
         batch=1,

@@ -1,275 +1,71 @@
-"""Charts over time as SVG, drawn for a card of 300 units, so that text is as large on a phone as on a screen."""
+"""The chart of stats: the messages of each hour by topic, as PNG or SVG."""
 
-import math
+import os
+import tempfile
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from html import escape
-from itertools import pairwise
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
+from nsqfast.errors import OptionsError
+from nsqfast.extras import needs
+from nsqfast.gotext import os_error
 from nsqfast.spark_jobs.stats_figures import Hour
-from nsqfast.spark_jobs.units import Unit
 
-WIDTH, HEIGHT = 300, 160
-LEFT, RIGHT, TOP, BOTTOM = 54, 8, 8, 22
-STEPS_MAX = 96
-HOUR_S = 3600
-LABEL_WIDTH = 80
-GRID_LINES = 4
-CORNER = 1.5
+with needs("--chart", "chart"):
+    from matplotlib import rc_context
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+    from matplotlib.figure import Figure
 
-LOG_TICKS_S = (
-    0.001,
-    0.01,
-    0.1,
-    1,
-    10,
-    60,
-    600,
-    3600,
-    36_000,
-    86_400,
-    864_000,
-    8_640_000,
-    86_400_000,
-)
+TOPICS_MAX = 9  # those with the most messages; with OTHER as many as matplotlib has colours
+OTHER = "other"
+# Whatever the user's matplotlibrc says: names are shown as they are, and stay texts in an SVG.
+SETTINGS = {"svg.fonttype": "none", "text.parse_math": False, "text.usetex": False}
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """A step of the time axis: `first` and `last` are numbers of steps since 1970."""
-
-    name: str
-    size_s: int
-    first: int
-    last: int
-
-    @property
-    def count(self) -> int:
-        """How many there are from the first to the last."""
-        return self.last - self.first + 1
-
-    def time(self, number: int) -> datetime:
-        """When it begins."""
-        return datetime.fromtimestamp(number * self.size_s, UTC)
-
-    def show(self, number: int) -> str:
-        """Format it for a tooltip: to the hour if a step is less than a day."""
-        return (
-            f"{self.time(number):%Y-%m-%d %H:%M}"
-            if self.size_s < 24 * HOUR_S
-            else f"{self.time(number):%Y-%m-%d}"
-        )
+def write_chart(hours: Sequence[Hour], path: str) -> None:
+    """Write it atomically, for nobody else to read, like the other outputs. OptionsError: it cannot be written."""
+    target = Path(path)
+    try:
+        fd, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+        try:
+            with os.fdopen(fd, "wb") as file, rc_context(SETTINGS):
+                figure = draw_chart(hours)
+                figure.savefig(file, format=target.suffix[1:].lower(), bbox_inches="tight")
+            Path(name).replace(target)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise OptionsError(f"--chart: {path}: {os_error(error)}") from None
 
 
-_STEPS = (
-    ("an hour", HOUR_S),
-    ("6 hours", 6 * HOUR_S),
-    ("a day", 24 * HOUR_S),
-    ("a week", 7 * 24 * HOUR_S),
-    ("30 days", 30 * 24 * HOUR_S),
-    ("a year", 365 * 24 * HOUR_S),
-)
+def draw_chart(hours: Sequence[Hour]) -> Figure:
+    """Return the figure, which has to be written with SETTINGS."""
+    sums: Counter[str] = Counter()
+    for hour in hours:
+        sums[hour.topic] += hour.messages
+    names = [name for name, _ in sums.most_common(TOPICS_MAX)]
+    counts: list[Counter[datetime]] = [Counter() for _ in range(min(len(sums), TOPICS_MAX + 1))]
+    for hour in hours:
+        place = names.index(hour.topic) if hour.topic in names else TOPICS_MAX
+        counts[place][datetime.fromisoformat(f"{hour.date}T{hour.hour}:00+00:00")] += hour.messages
+    begins = {time for count in counts for time in count}
+    # Each hour ends as well, so that one without messages is drawn as none.
+    times = sorted(begins | {time + timedelta(hours=1) for time in begins})
 
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """A figure of an hour; None: there is none."""
-
-    date: str
-    hour: str
-    value: float | None
-
-    @property
-    def time_s(self) -> int:
-        """Since 1970."""
-        return _time_s(self.date, self.hour)
-
-
-@dataclass(frozen=True, slots=True)
-class Series:
-    """A line."""
-
-    name: str
-    points: Sequence[Point]
-
-
-def _time_s(date: str, hour: str) -> int:
-    return int(datetime.fromisoformat(f"{date}T{hour}:00:00+00:00").timestamp())
-
-
-def pick_step(hours: Sequence[Hour]) -> Step:
-    """Return the smallest with at most STEPS_MAX points, or else the largest."""
-    times_s = [_time_s(hour.date, hour.hour) for hour in hours]
-    first_s, last_s = min(times_s), max(times_s)
-    found = [Step(name, size, first_s // size, last_s // size) for name, size in _STEPS]
-    return next((step for step in found if step.count <= STEPS_MAX), found[-1])
-
-
-def bar_chart(title: str, step: Step, points: Sequence[Point], unit: Unit) -> str:
-    """Draw the sum of each step."""
-    values = _by_step(step, points, is_sum=True)
-    scale = _Scale(step, max(values.values(), default=0), unit)
-    width = scale.step_width * (0.8 if step.count <= STEPS_MAX // 2 else 0.9)
-    bars = []
-    for number, value in sorted(values.items()):
-        top = scale.y(value)
-        bars.append(
-            f'<rect class="bar" x="{scale.x(number) - width / 2:.1f}" y="{top:.1f}" width="{width:.1f}" '
-            f'height="{max(0.0, scale.base - top):.1f}" rx="{min(CORNER, width / 4):.1f}">'
-            f"<title>{_tip(step, number, unit.show(value))}</title></rect>"
-        )
-    return f"<figcaption>{escape(title)}</figcaption>{scale.draw(title, ''.join(bars))}"
-
-
-def line_chart(
-    title: str,
-    step: Step,
-    lines: Sequence[Series],
-    unit: Unit,
-    *,
-    is_sum: bool = False,
-    is_log: bool = False,
-) -> str:
-    """Draw the highest hour of each step, or the sum. A step without a figure interrupts the line."""
-    found = [_by_step(step, line.points, is_sum=is_sum) for line in lines]
-    values = [value for one in found for value in one.values()]
-    scale = _LogScale(step, values, unit) if is_log else _Scale(step, max(values, default=0), unit)
-    legend = "".join(
-        f'<span><i class="s{number}"></i>{escape(line.name)}</span>'
-        for number, line in enumerate(lines)
-    )
-    # The first line is drawn on top.
-    drawn = "".join(
-        _line(scale, step, number, line.name, values, unit)
-        for number, (line, values) in reversed(list(enumerate(zip(lines, found, strict=True))))
-    )
-    return f"<figcaption>{escape(title)}{legend}</figcaption>{scale.draw(title, drawn)}"
-
-
-def _line(
-    scale: "_Scale", step: Step, number: int, name: str, values: dict[int, float], unit: Unit
-) -> str:
-    parts = []
-    places = sorted(values)
-    run: list[int] = places[:1]
-    for before, place in pairwise(places):
-        if place != before + 1:
-            parts.append(run)
-            run = []
-        run.append(place)
-    parts.append(run)
-    lines = "".join(
-        f'<polyline class="s{number}" points="'
-        + " ".join(f"{scale.x(place):.1f},{scale.y(values[place]):.1f}" for place in part)
-        + '"/>'
-        for part in parts
-        if len(part) > 1
-    )
-    radius = 2.5 if step.count <= STEPS_MAX // 2 else 1.8
-    dots = "".join(
-        f'<circle class="s{number}" cx="{scale.x(place):.1f}" cy="{scale.y(values[place]):.1f}" r="{radius}">'
-        f"<title>{_tip(step, place, f'{name} {unit.show(values[place])}')}</title></circle>"
-        for place in places
-    )
-    return lines + dots
-
-
-def _tip(step: Step, number: int, text: str) -> str:
-    return escape(f"{step.show(number)}: {text}")
-
-
-def _by_step(step: Step, points: Sequence[Point], *, is_sum: bool) -> dict[int, float]:
-    found: dict[int, float] = {}
-    for point in points:
-        if point.value is None:
-            continue
-        number = point.time_s // step.size_s
-        before = found.get(number)
-        if before is None:
-            found[number] = point.value
-        else:
-            found[number] = before + point.value if is_sum else max(before, point.value)
-    return found
-
-
-class _Scale:
-    """Maps steps and values to positions; draws the axes."""
-
-    def __init__(self, step: Step, highest: float, unit: Unit) -> None:
-        self._step = step
-        self._show = unit.show_tick
-        self._tick = unit.pick_tick(highest / GRID_LINES)
-        self._top = self._tick * max(1, math.ceil(highest / self._tick - 1e-9))
-        self.base = HEIGHT - BOTTOM
-        self.step_width = (WIDTH - LEFT - RIGHT) / step.count
-
-    def x(self, number: int) -> float:
-        """The middle of a step."""
-        return LEFT + (number - self._step.first + 0.5) * self.step_width
-
-    def y(self, value: float) -> float:
-        """A negative value, from clocks that differ, is drawn at zero."""
-        return self.base - max(0.0, value) / self._top * (self.base - TOP)
-
-    def draw(self, title: str, inner: str) -> str:
-        """Return the whole chart."""
-        return (
-            f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}">'
-            f"{self._values()}{self._times()}{inner}</svg>"
-        )
-
-    def _values(self) -> str:
-        parts = []
-        for value in self._ticks():
-            y = self.y(value)
-            parts.append(
-                f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
-                f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{escape(self._show(value))}</text>'
-            )
-        return "".join(parts)
-
-    def _ticks(self) -> list[float]:
-        return [number * self._tick for number in range(round(self._top / self._tick) + 1)]
-
-    def _times(self) -> str:
-        """As many labels as fit; with the day where it changes."""
-        step = self._step
-        every = max(1, math.ceil(LABEL_WIDTH / self.step_width))
-        is_hourly = step.size_s < 24 * HOUR_S
-        half = LABEL_WIDTH / 2 - 6
-        parts = []
-        day, end = "", 0.0
-        for number in range(step.first, step.last + 1, every):
-            x = min(max(self.x(number), half + 4), WIDTH - half)
-            if x - half < end:
-                continue
-            end = x + half
-            time = step.time(number)
-            text = f"{time:%m-%d %H:%M}" if is_hourly else f"{time:%Y-%m-%d}"
-            if is_hourly and text[:5] == day:
-                text = text[6:]
-            day = f"{time:%m-%d}"
-            parts.append(f'<text x="{x:.1f}" y="{HEIGHT - 6}" text-anchor="middle">{text}</text>')
-        return "".join(parts)
-
-
-class _LogScale(_Scale):
-    """From common to rare values: a delay is a few milliseconds, or hours."""
-
-    def __init__(self, step: Step, values: Sequence[float], unit: Unit) -> None:
-        super().__init__(step, max(values, default=0), unit)
-        low, high = max(min(values, default=0), LOG_TICKS_S[0]), max(values, default=0)
-        first = max((number for number, tick in enumerate(LOG_TICKS_S) if tick <= low), default=0)
-        last = next((number for number, tick in enumerate(LOG_TICKS_S) if tick >= high), -1)
-        self._log_ticks = LOG_TICKS_S[first : last + 1 or None]
-        if len(self._log_ticks) < 2:
-            self._log_ticks = LOG_TICKS_S[first : first + 2]
-
-    def y(self, value: float) -> float:
-        low, high = math.log(self._log_ticks[0]), math.log(self._log_ticks[-1])
-        share = (math.log(max(value, self._log_ticks[0])) - low) / (high - low)
-        return self.base - min(1.0, share) * (self.base - TOP)
-
-    def _ticks(self) -> list[float]:
-        return list(self._log_ticks)
+    figure = Figure(figsize=(10, 5))
+    axes = figure.add_subplot(title="NSQ messages per hour, by topic", xlabel="UTC")
+    rows = [[count[time] for time in times] for count in counts]
+    areas = axes.stackplot(times, rows, step="post")
+    legend = axes.legend(areas, [OTHER] * len(areas), loc="upper left", bbox_to_anchor=(1, 1))
+    # A name given to legend() is left out if it begins with an underscore.
+    for text, name in zip(legend.get_texts(), names, strict=False):
+        text.set_text(name)
+    locator = AutoDateLocator(tz=UTC)
+    axes.xaxis.set_major_locator(locator)
+    axes.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz=UTC))
+    axes.yaxis.get_major_locator().set_params(integer=True)
+    axes.yaxis.set_major_formatter("{x:,.0f}")
+    axes.margins(x=0)
+    return figure

@@ -1,9 +1,13 @@
 """The flags of stats."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
+from nsqfast import extras
 from nsqfast.options import STRING, STRINGS, PlainError, option
 from nsqfast.spark_jobs.options import JobOptions, TopicOptions
+
+SUFFIXES = (".png", ".svg")
 
 
 @dataclass(slots=True)
@@ -14,7 +18,7 @@ class Options(TopicOptions, JobOptions):
     input: list[str] = option(
         STRINGS, [], "folder that ingest, load-archives or compact wrote (repeatable)", group="Input and output")
     output: str = option(STRING, "", "folder for the figures as Parquet, with a row for each topic and hour")
-    html: str = option(STRING, "", "file for the figures as a page that needs no network")
+    chart: str = option(STRING, "", "file for a chart of the messages per hour by topic, as .png or .svg")
     # fmt: on
 
     def check(self) -> None:
@@ -23,3 +27,9 @@ class Options(TopicOptions, JobOptions):
         self.check_topics()
         if not self.input:
             raise PlainError("--input required")
+        if self.chart:
+            if Path(self.chart).suffix.lower() not in SUFFIXES:
+                raise PlainError(
+                    f"--chart: {self.chart}: its name has to end in {' or '.join(SUFFIXES)}"
+                )
+            extras.check("--chart", "chart")

@@ -1,10 +1,5 @@
 """Formats numbers for people."""
 
-import math
-from collections.abc import Callable
-from itertools import pairwise
-from typing import NamedTuple
-
 NOTHING = "–"
 KIB = 1024
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
@@ -44,42 +39,3 @@ def show_seconds(time_s: float | None) -> str:
     if size < DAY_S:
         return f"{_short(time_s / HOUR_S)} h"
     return f"{_short(time_s / DAY_S)} d"
-
-
-def show_short(number: float) -> str:
-    """1500000 is 1.5M, for an axis."""
-    for size, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e4, "k")):
-        if abs(number) >= size:
-            scale = 1e3 if letter == "k" else size
-            return f"{number / scale:g}{letter}"
-    return f"{number:,.0f}"
-
-
-class Unit(NamedTuple):
-    """How to show a figure, and what to write at an axis."""
-
-    show: Callable[[float], str]
-    show_tick: Callable[[float], str]
-    bases: tuple[float, ...]  # ticks are 1, 2 or 5 times a power of ten of one of these
-    least: float  # the smallest distance of two ticks
-
-    def pick_tick(self, value: float) -> float:
-        """Return the smallest distance that is not below it."""
-        # Division may yield slightly more than the exact value.
-        value = max(value, self.least) * (1 - 1e-9)
-        for base, following in pairwise((*self.bases, math.inf)):
-            power = 10.0 ** math.floor(math.log10(value / base))
-            found = next(
-                base * power * factor for factor in (1, 2, 5, 10) if base * power * factor >= value
-            )
-            # Not 1000 bytes, where 1024 have a name.
-            if base <= found < following * 0.9:
-                return found
-            if value <= base:
-                return min(found, base)
-        raise AssertionError(value)
-
-
-COUNT = Unit(show_number, show_short, (1,), 1)
-BYTES = Unit(show_bytes, show_bytes, tuple(float(KIB**power) for power in range(len(UNITS))), 1)
-SECONDS = Unit(show_seconds, show_seconds, (1, MINUTE_S, HOUR_S, DAY_S), 0.001)

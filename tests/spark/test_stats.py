@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from datetime import UTC, datetime
-from html.parser import HTMLParser
+from xml.etree import ElementTree as ET
 
 import pyarrow.parquet as pq
 import pytest
+from matplotlib.dates import num2date
 
 from nsqfast.spark_jobs.compact import main as compact
 from nsqfast.spark_jobs.stats import main
+from nsqfast.spark_jobs.stats_chart import draw_chart, write_chart
 from nsqfast.spark_jobs.stats_figures import Hour
-from nsqfast.spark_jobs.stats_page import make_page
 from support.lake import FIRST_NS, messages_in, write_messages
 
 HOUR_NS = 3_600_000_000_000
-NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 
 
 def message(number, hour=0, **more):
@@ -61,40 +62,17 @@ def hour_of(**more):
     return Hour(**{**figures, **more})
 
 
-class Page(HTMLParser):
-    """Elements, texts, and whatever would ask for something elsewhere."""
-
-    VOID = ("meta",)
-
-    def __init__(self, text):
-        super().__init__()
-        self.open, self.tags, self.texts, self.links = [], [], [], []
-        self.feed(text)
-        assert self.open == []
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append(tag)
-        self.links += [
-            value for name, value in attrs if name in {"src", "href", "srcset", "action"}
-        ]
-        if tag not in self.VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag, attrs):
-        self.tags.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        self.texts.append(data)
+def texts_in(svg):
+    return {
+        "".join(one.itertext()) for one in ET.parse(svg).iter("{http://www.w3.org/2000/svg}text")
+    }
 
 
 def test_figures_of_each_topic_and_hour(spark, lake, tmp_path, capsys):
-    page, output = tmp_path / "page.html", tmp_path / "figures"
+    chart, output = tmp_path / "chart.svg", tmp_path / "figures"
     words = [
         f"--input={lake}",
-        f"--html={page}",
+        f"--chart={chart}",
         f"--output={output}",
         f"--metrics-file={tmp_path}/m",
     ]
@@ -116,8 +94,8 @@ def test_figures_of_each_topic_and_hour(spark, lake, tmp_path, capsys):
         "body_bytes_max": 500, "duplicates": 2, "redelivered": 2, "attempts_mean": 105 / 102, "attempts_max": 3,
         "delay_p50_s": 5.0, "delay_p95_s": 5.0, "delay_p99_s": 5.0, "delay_max_s": 5.0,
     }  # fmt: skip
-    assert page.stat().st_mode & 0o777 == 0o644
-    assert "orders" in Page(page.read_text()).texts
+    assert chart.stat().st_mode & 0o777 == 0o600
+    assert {"orders", "1234"} <= texts_in(chart)
     assert json.loads((tmp_path / "m").read_text())["duplicates"] == 2
 
     # What is known from the files alone outlives compact.
@@ -145,28 +123,55 @@ def test_what_cannot_be_done_is_said_in_one_line(spark, lake, tmp_path, capsys):
     assert "is inside --input" in refused(f"--input={lake}", f"--output={lake}/x")
     assert "no messages there" in refused(f"--input={tmp_path}/none")
     assert "no messages of these topics" in refused(f"--input={lake}", "--topic-pattern=^none$")
-    assert "--html: /nowhere/x: no such file" in refused(
-        f"--input={lake}", "--html=/nowhere/x", "--topic=1234"
+    assert "--chart: /nowhere/x.png: no such file" in refused(
+        f"--input={lake}", "--chart=/nowhere/x.png", "--topic=1234"
     )
     assert (tmp_path / "other" / "mine").read_text() == "mine"
-    assert main(["--html"], spark) == 2
+    assert main(["--chart"], spark) == 2
     assert "see nsqfast-spark stats --help" in capsys.readouterr().err
 
 
-def test_a_page_stands_for_itself_and_names_are_text():
-    wicked = '<script>alert("1")</script>&"\''
-    hours = [
-        hour_of(topic=wicked),
-        hour_of(topic=wicked, hour="11", redelivered=3, delay_p50_s=-0.2),
-    ]
-    hours += [hour_of(topic="lines", attempts_mean=None, attempts_max=None, **dict.fromkeys(
-        ("delay_p50_s", "delay_p95_s", "delay_p99_s", "delay_max_s")))]  # fmt: skip
-    text = make_page(hours, ["/a<b>&"], NOW)
-    page = Page(text)
-    assert page.links == []
-    assert "url(" not in text
-    assert "@import" not in text
-    assert not {"script", "link", "img", "iframe", "b"} & set(page.tags)
-    assert wicked in page.texts
-    assert "/a<b>&" in page.texts
-    assert page.tags.count("svg") == 4 + 2
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("x.pdf", "x.pdf: its name has to end in .png or .svg"),
+        ("x.png", "--chart needs matplotlib, which is not installed: pip install 'nsqfast[chart]'"),
+    ],
+)
+def test_a_chart_that_cannot_be_drawn_is_refused_before_spark_starts(
+    monkeypatch, capsys, quiet_log, name, text
+):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    no_session = object()
+    assert main(["--input=in", f"--chart={name}"], no_session) == 1
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert text in said
+
+
+def test_a_chart_shows_names_as_they_are(tmp_path):
+    wicked = {"a$b$#ephemeral", "_internal", "<b>&amp;", r"\$x$"}
+    hours = [hour_of(topic=topic) for topic in wicked]
+    for suffix in ("svg", "PNG"):
+        write_chart(hours, str(tmp_path / f"chart.{suffix}"))
+    assert wicked <= texts_in(tmp_path / "chart.svg")
+    assert (tmp_path / "chart.PNG").read_bytes().startswith(b"\x89PNG\r\n")
+    assert {path.name for path in tmp_path.iterdir()} == {"chart.svg", "chart.PNG"}
+
+
+def test_a_chart_has_the_most_common_topics_and_the_sum_of_the_others():
+    hours = [hour_of(topic=f"t{number}", messages=100 - number) for number in range(12)]
+    hours.append(hour_of(topic="t0", hour="11", messages=2))
+    (axes,) = draw_chart(hours).axes
+    names = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert names == [*(f"t{number}" for number in range(9)), "other"]
+    heights = [area.get_datalim(axes.transData).y1 for area in axes.collections]
+    assert heights == [*(sum(range(100 - number, 101)) for number in range(9)), sum(range(89, 101))]
+    begin, end = (num2date(number) for number in axes.get_xlim())
+    assert begin == datetime(2026, 11, 22, 8, tzinfo=UTC)
+    assert end == datetime(2026, 11, 22, 12, tzinfo=UTC)
+    # Between the two hours there is nothing.
+    points = axes.collections[0].get_paths()[0].vertices
+    assert {
+        float(y) for x, y in points if begin < num2date(x) < datetime(2026, 11, 22, 11, tzinfo=UTC)
+    } == {0, 100}
