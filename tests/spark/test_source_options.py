@@ -98,8 +98,10 @@ def test_secrets_are_not_shown():
     [
         ({"channel": None}, ["channel is missing"]),
         ({"spooldir": None}, ["spoolDir is missing"]),
-        ({"spooldir": "spool"}, ["spoolDir", "absolute path"]),
-        ({"spooldir": "s3://bucket/spool"}, ["spoolDir", "absolute path"]),
+        ({"spooldir": ""}, ["spoolDir: '' is not the path of a folder"]),
+        ({"spooldir": "file://spool"}, ["spoolDir", "is not the path of a folder"]),
+        ({"spooldir": "file:/spool"}, ["spoolDir", "is not the path of a folder"]),
+        ({"spooldir": "s3://bucket/spool"}, ["spoolDir", "is not the path of a folder"]),
         ({"subscribe": None}, ["subscribe (topics with commas between) or subscribePattern"]),
         ({"subscribe": " , "}, ["subscribe: is empty"]),
         ({"subscribe": "or ders"}, ["subscribe: 'or ders' is not a valid topic name"]),

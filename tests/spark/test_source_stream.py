@@ -1,6 +1,7 @@
 """format("nsq") for reading, with Spark's own processes."""
 
 import json
+import os
 
 import pytest
 
@@ -58,6 +59,17 @@ def test_a_query_goes_on_where_its_checkpoint_is(source):
     # The first batch was released when the second one came.
     assert read_released(source.spool / "r0") == 3
     assert [segment.number for segment in list_segments(source.spool / "r0")] == [4, 5]
+
+
+def test_a_relative_spool_is_of_the_folder_in_which_spark_was_started(
+    source, monkeypatch, tmp_path
+):
+    """Every process that parses the option has that folder, whichever this one is in."""
+    seal(source.spool, [50] * 2)
+    begun = source.spark._jvm.java.lang.System.getProperty("user.dir")
+    monkeypatch.chdir(tmp_path)
+    source.run(spoolDir=os.path.relpath(source.spool, begun))
+    assert source.bodies() == list(range(100))
 
 
 @pytest.mark.soak

@@ -34,6 +34,7 @@ EXTERNAL = "external"
 CLIENT_PREFIX = "nsq."
 
 _TYPES = dict(column.split() for column in COLUMNS.split(", "))
+_SCHEME = re.compile(r"[A-Za-z][\w+.-]*:/")
 _SIZE = re.compile(r"(\d+)(?:([kmgt])i?b?|b)?", re.IGNORECASE)
 _EXPONENTS = {"k": 1, "m": 2, "g": 3, "t": 4}
 _NS_PER_S = 1_000_000_000
@@ -251,12 +252,11 @@ def _lookupd_addresses(value: str) -> tuple[str, ...]:
 
 
 def _spool(value: str) -> Path:
-    path = Path(value.removeprefix("file://"))
-    if not path.is_absolute() or "://" in value.removeprefix("file://"):
-        raise ValueError(
-            f"{value!r} is not the absolute path of a folder that every executor has, too"
-        )
-    return path
+    """All processes that parse it are started in the folder of Spark's driver; what they hand on is absolute."""
+    path = value.removeprefix("file://")
+    if not path or _SCHEME.match(path) or (path != value and not path.startswith("/")):
+        raise ValueError(f"{value!r} is not the path of a folder that every executor has, too")
+    return Path(path).absolute()
 
 
 def _size(value: str) -> int:

@@ -69,9 +69,10 @@ def read(
 def count_rows(data: pa.Buffer) -> int | None:
     """Return how many rows a file has; None unless all of it is sound."""
     try:
-        return _open(data).read().num_rows
+        rows: int = _open(data).read().num_rows
     except _ERRORS:
         return None
+    return rows
 
 
 def _open(data: pa.Buffer) -> pq.ParquetFile:
