@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from pyspark.errors import StreamingQueryException
 
 import nsqfast.spark
 from nsqfast.client.sync import Producer
+from nsqfast.spark.receiver.releasing import Releaser
 from nsqfast.spark.spool.checkpoint import Checkpoint
 from nsqfast.spark.spool.identity import SpoolError, open_spool
 from nsqfast.spark.spool.release import release_files
@@ -90,6 +92,26 @@ def test_each_message_once_and_what_is_processed_is_released(native: Native) -> 
     assert sorted(checkpoint.list_new()) == [segment.path for segment in more]
     assert len(native.processed()) == 18
     assert list(checkpoint.list_new()) == []
+
+
+def test_the_checkpoint_of_another_spool_releases_nothing(
+    native: Native, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    seal(native.spool, [10], segment_format=PARQUET)
+    native.run()
+    other = native.spool.with_name("other")
+    shutil.copytree(native.spool, other)
+    releaser = Releaser(other / "r0", native.checkpoint)
+    for _ in range(2):
+        releaser.run()
+    assert len(list_segments(other / "r0")) == 1
+    assert [one.getMessage() for one in caplog.records if "checkpoint" in one.getMessage()] == [
+        f"checkpoint {native.checkpoint} is of a query that reads {native.spool}/r0, so nothing is released"
+    ]
+    link = tmp_path / "link"
+    link.symlink_to(native.spool)
+    Releaser(link / "r0", native.checkpoint).run()
+    assert list_segments(native.spool / "r0") == []
 
 
 def test_what_is_not_committed_is_not_released(native: Native) -> None:

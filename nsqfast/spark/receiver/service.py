@@ -15,12 +15,12 @@ from nsqfast.spark.receiver.drain import Drain
 from nsqfast.spark.receiver.known import KnownMessages, last_sealed_ns
 from nsqfast.spark.receiver.options import FREE_PART, FREE_SIZE, NS, Options, make_config
 from nsqfast.spark.receiver.pulse import Pulse
+from nsqfast.spark.receiver.releasing import Releaser
 from nsqfast.spark.receiver.room import LISTING_REST, Room, count_spool, free_floor
 from nsqfast.spark.receiver.sealer import Limits, Sealer
 from nsqfast.spark.receiver.topic import CLOCKS_APART_NS, TopicReceiver, unsure_now_ns
-from nsqfast.spark.spool.checkpoint import Checkpoint
 from nsqfast.spark.spool.identity import SpoolError, list_subscription, open_spool, read_identity
-from nsqfast.spark.spool.release import release_files, remove_done
+from nsqfast.spark.spool.release import remove_done
 from nsqfast.spark.spool.segments import check_receiver
 from nsqfast.spark.spool.writer import SegmentWriter
 from nsqfast.tools.shared.client import stop_consumers
@@ -52,9 +52,9 @@ class Service:
         config = make_config(options, 1)
         msg_timeout_s = seconds(config.msg_timeout)
         self.room = Room(options.max_spool_bytes, floor, self._pause)
-        checkpoint = Path(options.checkpoint).absolute()
-        self._checkpoint = Checkpoint(checkpoint) if options.checkpoint else None
-        self._said_of_checkpoint = ""
+        self._releaser = (
+            Releaser(self._writer.folder, Path(options.checkpoint)) if options.checkpoint else None
+        )
         self._known = KnownMessages(self.spool, options.receiver, options.dedupe_memory)
         heartbeat_s = seconds(config.heartbeat_interval)
         # nsqd closes after two intervals without an answer; the last answer may be one interval old.
@@ -186,7 +186,8 @@ class Service:
             pause_s = COUNT_INTERVAL_S
             try:
                 await loop.run_in_executor(self._house, self._check_spool)
-                await loop.run_in_executor(self._house, self._release)
+                if self._releaser is not None:
+                    await loop.run_in_executor(self._house, self._releaser.run)
                 self.room.begin_count()
                 count = await loop.run_in_executor(self._house, count_spool, self.spool)
                 pause_s = max(pause_s, count.cost_s * LISTING_REST)
@@ -204,19 +205,6 @@ class Service:
     def _check_spool(self) -> None:
         if read_identity(self.spool) != self._identity:
             raise ToolError(f"spool {self.spool} was removed, or is another one by now")
-
-    def _release(self) -> None:
-        """A checkpoint that cannot be read releases nothing, and is named once."""
-        if self._checkpoint is None:
-            return
-        try:
-            release_files(self._writer.folder, self._checkpoint.list_new())
-        except (OSError, ValueError, KeyError) as error:
-            reason = os_error(error) if isinstance(error, OSError) else repr(error)
-            text = f"checkpoint {self._options.checkpoint} cannot be read, so nothing is released: {reason}"
-            if text != self._said_of_checkpoint:
-                log.warning("%s", text)
-            self._said_of_checkpoint = text
 
     def _remove_done(self) -> None:
         retention_s = self._options.retention_ns / NS

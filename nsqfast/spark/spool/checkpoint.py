@@ -9,10 +9,11 @@ Spark writes each of these files under another name first (`HDFSMetadataLog` and
 4.0 to 4.3 are the source of this format).
 """
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
+
+import orjson
 
 _COMPACT = ".compact"
 
@@ -40,7 +41,7 @@ class Checkpoint:
         """Yield each file source of the query, with its offset after that batch."""
         lines = (self._folder / "offsets" / str(batch)).read_text().splitlines()[2:]
         for number, line in enumerate(lines):
-            fields = json.loads(line) if line.startswith("{") else {}
+            fields = orjson.loads(line) if line.startswith("{") else {}
             if "logOffset" in fields:
                 yield str(number), int(fields["logOffset"])
 
@@ -77,6 +78,6 @@ def _names(folder: Path) -> list[str]:
 def _files(log: Path, after: int) -> Iterator[Path]:
     """Yield those of later offsets: a compacted one names the earlier ones again."""
     for line in log.read_text().splitlines()[1:]:
-        fields = json.loads(line)
+        fields = orjson.loads(line)
         if fields["batchId"] > after:
             yield Path(unquote(urlsplit(fields["path"]).path))

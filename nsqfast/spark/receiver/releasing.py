@@ -1,0 +1,45 @@
+"""Releases what a query over Spark's own file source has committed."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from nsqfast.gotext import os_error
+from nsqfast.spark.spool.checkpoint import Checkpoint
+from nsqfast.spark.spool.release import release_files
+from nsqfast.tools.shared.program import log
+
+
+class Releaser:
+    """For the folder of one receiver; what is wrong with the checkpoint releases nothing, and is named once."""
+
+    def __init__(self, folder: Path, checkpoint: Path) -> None:
+        self._folder = folder
+        self._path = checkpoint
+        self._checkpoint = Checkpoint(checkpoint)
+        self._is_of_spool = False  # the query reads this spool
+        self._said = ""
+
+    def run(self) -> None:
+        """Release what was committed since the last call."""
+        try:
+            release_files(self._folder, self._list_new())
+        except (OSError, ValueError, KeyError) as error:
+            reason = os_error(error) if isinstance(error, OSError) else repr(error)
+            self._warn(f"cannot be read, so nothing is released: {reason}")
+
+    def _list_new(self) -> Iterator[Path]:
+        spool = self._folder.parent.resolve()
+        others = None
+        for path in self._checkpoint.list_new():
+            if path.parent.parent.resolve() == spool:
+                self._is_of_spool = True
+                yield path
+            else:
+                others = path.parent
+        if others is not None and not self._is_of_spool:
+            self._warn(f"is of a query that reads {others}, so nothing is released")
+
+    def _warn(self, text: str) -> None:
+        if text != self._said:
+            log.warning("checkpoint %s %s", self._path, text)
+        self._said = text
