@@ -101,7 +101,8 @@ def read_spool(session: Any, spool: Path, place: Path, sink: str) -> Sample:
 
 
 def read_natively(session: Any, folder: Path, count: int, place: Path, sink: str) -> Sample:
-    """Nothing is released, so the segments need no copy."""
+    """As docs/SPARK.md has it. Nothing is released, so the segments need no copy."""
+    session.conf.set("spark.sql.sources.parallelPartitionDiscovery.threshold", 10_000)
     return time_query(stream(session, make_spool(folder, count, PARQUET)), place, sink)
 
 
