@@ -15,7 +15,7 @@ from nsqfast.client.sync import Producer
 from nsqfast.spark.receiver.releasing import Releaser
 from nsqfast.spark.spool.checkpoint import Checkpoint
 from nsqfast.spark.spool.identity import SpoolError, open_spool
-from nsqfast.spark.spool.release import release_files
+from nsqfast.spark.spool.release import release_names
 from nsqfast.spark.spool.segments import ARROW, PARQUET, list_done, list_segments
 from support.drain import address_of
 from support.segments import CHANNEL, TOPIC, seal
@@ -56,9 +56,16 @@ class Native:
     def numbers(self) -> list[int]:
         return numbers_of(self.spark.read.parquet(str(self.output)))
 
-    def processed(self) -> list[Path]:
-        """As one tells that has just started."""
-        return list(Checkpoint(self.checkpoint).list_new())
+    def processed(self) -> list[str]:
+        """The names, as one tells them that has just started."""
+        return list_names(Checkpoint(self.checkpoint))
+
+    def release(self, receiver: str = "r0") -> None:
+        Releaser(self.spool / receiver, self.checkpoint).run()
+
+
+def list_names(checkpoint: Checkpoint) -> list[str]:
+    return sorted(uri.rpartition("/")[2] for uri in checkpoint.list_new())
 
 
 def numbers_of(messages: DataFrame) -> list[int]:
@@ -77,21 +84,33 @@ def test_each_message_once_and_what_is_processed_is_released(native: Native) -> 
     first = seal(native.spool, [10] * 13, segment_format=PARQUET)
     others = seal(native.spool, [5] * 2, "r1", first=130, segment_format=PARQUET)
     checkpoint = Checkpoint(native.checkpoint)
-    assert list(checkpoint.list_new()) == []
+    assert list_names(checkpoint) == []
     native.run(maxFilesPerTrigger=1)
     assert native.numbers() == list(range(140))
-    processed = list(checkpoint.list_new())
-    assert sorted(processed) == sorted(segment.path for segment in [*first, *others])
-    assert sorted(native.processed()) == sorted(processed)
-    release_files(native.spool / "r0", processed)
+    processed = list_names(checkpoint)
+    assert processed == sorted(segment.name for segment in [*first, *others])
+    assert native.processed() == processed
+    native.release()
     assert (list_segments(native.spool / "r0"), list_done(native.spool / "r0")) == ([], first)
     assert list_segments(native.spool / "r1") == others
     more = seal(native.spool, [10] * 3, first=140, segment_format=PARQUET)
     native.run(maxFilesPerTrigger=2)
     assert native.numbers() == list(range(170))
-    assert sorted(checkpoint.list_new()) == [segment.path for segment in more]
+    assert list_names(checkpoint) == [segment.name for segment in more]
     assert len(native.processed()) == 18
-    assert list(checkpoint.list_new()) == []
+    assert list_names(checkpoint) == []
+
+
+def test_another_query_in_the_place_of_a_removed_one(native: Native) -> None:
+    """Its offsets begin again, and the receiver runs on."""
+    releaser = Releaser(native.spool / "r0", native.checkpoint)
+    for first in (0, 20):
+        seal(native.spool, [10, 10], first=first, segment_format=PARQUET)
+        native.run()
+        releaser.run()
+        assert list_segments(native.spool / "r0") == []
+        shutil.rmtree(native.checkpoint)
+        shutil.rmtree(native.output)
 
 
 def test_the_checkpoint_of_another_spool_releases_nothing(
@@ -131,10 +150,10 @@ def test_what_is_not_committed_is_not_released(native: Native) -> None:
 
     with pytest.raises(StreamingQueryException):
         run()
-    assert native.processed() == [first.path]
+    assert native.processed() == [first.name]
     run()
     assert seen == [0, 1, 1]
-    assert native.processed() == [first.path, second.path]
+    assert native.processed() == [first.name, second.name]
     assert native.numbers() == list(range(20))
 
 
@@ -145,8 +164,8 @@ def test_a_new_spool_in_the_place_of_another(native: Native) -> None:
     native.spool.rename(native.spool.with_name("old"))
     (new,) = seal(native.spool, [10], first=10, segment_format=PARQUET)
     assert (old.number, old.row_count) == (new.number, new.row_count)
-    assert native.processed() == [old.path]
-    release_files(native.spool / "r0", native.processed())
+    assert native.processed() == [old.name]
+    native.release()
     assert list_segments(native.spool / "r0") == [new]
     native.run()
     assert native.numbers() == list(range(20))
@@ -154,7 +173,7 @@ def test_a_new_spool_in_the_place_of_another(native: Native) -> None:
 
 def test_a_batch_read_takes_what_waits(native: Native) -> None:
     segments = seal(native.spool, [10, 10, 10], segment_format=PARQUET)
-    release_files(native.spool / "r0", [segments[1].path])
+    release_names(native.spool / "r0", [segments[1].name, "gone"])
     messages = nsqfast.spark.read(native.spark, native.spool)
     assert numbers_of(messages) == [*range(10), *range(20, 30)]
     row = messages.orderBy("timestamp_ns").first()
@@ -186,7 +205,7 @@ def test_a_damaged_segment_ends_the_query(native: Native) -> None:
     second.path.write_bytes(data)
     with pytest.raises(StreamingQueryException):
         native.run(maxFilesPerTrigger=1)
-    assert native.processed() == [first.path]
+    assert native.processed() == [first.name]
 
 
 def test_what_spark_cannot_read_is_refused(native: Native, tmp_path: Path) -> None:

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from nsqfast.gotext import os_error
 from nsqfast.spark.spool.checkpoint import Checkpoint
-from nsqfast.spark.spool.release import release_files
+from nsqfast.spark.spool.release import release_names
 from nsqfast.tools.shared.program import log
 
 
@@ -16,26 +17,33 @@ class Releaser:
         self._folder = folder
         self._path = checkpoint
         self._checkpoint = Checkpoint(checkpoint)
+        self._places: dict[str, Path] = {}  # folders by their URIs
         self._is_of_spool = False  # the query reads this spool
         self._said = ""
 
     def run(self) -> None:
         """Release what was committed since the last call."""
         try:
-            release_files(self._folder, self._list_new())
+            release_names(self._folder, self._list_new())
         except (OSError, ValueError, KeyError) as error:
             reason = os_error(error) if isinstance(error, OSError) else repr(error)
             self._warn(f"cannot be read, so nothing is released: {reason}")
 
-    def _list_new(self) -> Iterator[Path]:
-        spool = self._folder.parent.resolve()
+    def _list_new(self) -> Iterator[str]:
+        """Yield the names of those in the receiver's folder."""
+        folder = self._folder.resolve()
         others = None
-        for path in self._checkpoint.list_new():
-            if path.parent.parent.resolve() == spool:
+        for uri in self._checkpoint.list_new():
+            place, _, name = uri.rpartition("/")
+            if place not in self._places:
+                self._places[place] = Path(unquote(urlsplit(place).path)).resolve()
+            path = self._places[place]
+            if path == folder:
+                yield name
+            if path.parent == folder.parent:
                 self._is_of_spool = True
-                yield path
             else:
-                others = path.parent
+                others = path
         if others is not None and not self._is_of_spool:
             self._warn(f"is of a query that reads {others}, so nothing is released")
 

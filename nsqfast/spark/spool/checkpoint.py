@@ -1,5 +1,6 @@
 """Which segments a query over Spark's own file source has processed: its checkpoint tells.
 
+    metadata             which query it is
     commits/N            batch N is done
     offsets/N            a line of it for each source, after two others: {"logOffset": K}
     sources/I/K          the files that the source I took with its offset K, a line of JSON for each
@@ -11,7 +12,6 @@ Spark writes each of these files under another name first (`HDFSMetadataLog` and
 
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 import orjson
 
@@ -23,16 +23,21 @@ class Checkpoint:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._query = b""
         self._read: dict[str, int] = {}  # the last offset of each source that was returned
 
-    def list_new(self) -> Iterator[Path]:
-        """Yield the files that the query has processed since the last call; the first time, all it still names.
+    def list_new(self) -> Iterator[str]:
+        """Yield the URIs of what the query has processed since the last call; the first time, all it still names.
 
-        OSError, ValueError: something cannot be read; what was not returned comes with the next call.
+        OSError, ValueError, KeyError: something cannot be read; what was not returned comes with the next call.
         """
         batch = max(_numbers(self._folder / "commits"), default=None)
         if batch is None:
             return
+        query = (self._folder / "metadata").read_bytes()
+        if query != self._query:
+            # Another query in the place of a removed one begins again.
+            self._query, self._read = query, {}
         for source, offset in self._offsets(batch):
             yield from self._list_source(source, offset)
             self._read[source] = offset
@@ -45,7 +50,7 @@ class Checkpoint:
             if "logOffset" in fields:
                 yield str(number), int(fields["logOffset"])
 
-    def _list_source(self, source: str, offset: int) -> Iterator[Path]:
+    def _list_source(self, source: str, offset: int) -> Iterator[str]:
         read = self._read.get(source, -1)
         folder = self._folder / "sources" / source
         logs = {number: name for number, name in _logs(folder).items() if read < number <= offset}
@@ -75,9 +80,9 @@ def _names(folder: Path) -> list[str]:
         return []
 
 
-def _files(log: Path, after: int) -> Iterator[Path]:
+def _files(log: Path, after: int) -> Iterator[str]:
     """Yield those of later offsets: a compacted one names the earlier ones again."""
-    for line in log.read_text().splitlines()[1:]:
+    for line in log.read_bytes().splitlines()[1:]:
         fields = orjson.loads(line)
         if fields["batchId"] > after:
-            yield Path(unquote(urlsplit(fields["path"]).path))
+            yield fields["path"]

@@ -1,6 +1,6 @@
 """Parquet segments: any reader of Parquet reads them, and each page has a checksum.
 
-They are not compressed: zstd makes a third of JSON bodies, and takes the receiver three times the processor time.
+They are not compressed: zstd makes JSON a third as large, but packing then takes three times the processor time.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from nsqfast.spark.spool.identity import SpoolError
-from nsqfast.spark.spool.segments import list_done, list_segments, parse_segment
+from nsqfast.spark.spool.segments import Segment, list_done, list_segments
 from nsqfast.tools.shared.durable import open_private, sync_folder
 
 FILE = "RELEASED"
@@ -40,12 +40,15 @@ def release_segments(folder: Path, number: int) -> None:
             segment.path.rename(segment.done_path)
 
 
-def release_files(folder: Path, paths: Iterable[Path]) -> None:
-    """Release those of that receiver's segments, in any order; each may have been released before."""
-    for path in paths:
-        segment = parse_segment(folder, path.name) if path.parent.name == folder.name else None
-        with contextlib.suppress(FileNotFoundError):
-            if segment is not None and segment.path.samefile(path):
+def release_names(folder: Path, names: Iterable[str]) -> None:
+    """Release the segments of these names, in any order; there may be none of some of them any more."""
+    live: dict[str, Segment] | None = None
+    for name in names:
+        if live is None:
+            live = {segment.name: segment for segment in list_segments(folder)}
+        if name in live:
+            segment = live.pop(name)
+            with contextlib.suppress(FileNotFoundError):
                 segment.path.rename(segment.done_path)
 
 
