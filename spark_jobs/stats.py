@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from nsqfast.spark_jobs.job import EXIT_OK, Job, run_job
 from nsqfast.spark_jobs.options import parser
 from nsqfast.spark_jobs.stats_options import Options
+from nsqfast.tools.shared.program import log
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,10 +38,14 @@ def live(job: Job[Options]) -> int:
     hours = count_messages(spark, options)
     if options.output:
         write_figures(spark, hours, options.output)
-    if options.chart:
-        from nsqfast.spark_jobs.stats_chart import write_chart
+    if options.chart or options.html:
+        from nsqfast.spark_jobs.stats_chart import write_chart, write_page
 
-        write_chart(hours, options.chart)
+        if options.chart:
+            write_chart(hours, options.chart)
+        if options.html:
+            log.warning("--html goes with 0.4: say --chart")
+            write_page(hours, options.html)
     print_table(hours)
     job.reports.note(
         batch=1,

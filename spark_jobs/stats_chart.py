@@ -1,5 +1,6 @@
 """The chart of stats: the messages of each hour by topic, as PNG or SVG."""
 
+import io
 import os
 import tempfile
 from collections import Counter
@@ -24,20 +25,39 @@ SETTINGS = {"svg.fonttype": "none", "text.parse_math": False, "text.usetex": Fal
 
 
 def write_chart(hours: Sequence[Hour], path: str) -> None:
-    """Write it atomically, for nobody else to read, like the other outputs. OptionsError: it cannot be written."""
-    target = Path(path)
+    """Write it as the path's suffix says. OptionsError: it cannot be written."""
+    _store(_render(hours, Path(path).suffix[1:].lower()), "--chart", Path(path))
+
+
+def write_page(hours: Sequence[Hour], path: str) -> None:
+    """Write a page with the chart. OptionsError as with `write_chart`."""
+    chart = _render(hours, "svg")
+    # A page has no place for what stands before it.
+    chart = chart[chart.index(b"<svg") :]
+    page = b"<!doctype html><meta charset=utf-8><title>NSQ messages per hour</title>\n"
+    _store(page + chart, "--html", Path(path))
+
+
+def _render(hours: Sequence[Hour], picture_format: str) -> bytes:
+    sink = io.BytesIO()
+    with rc_context(SETTINGS):
+        draw_chart(hours).savefig(sink, format=picture_format, bbox_inches="tight")
+    return sink.getvalue()
+
+
+def _store(data: bytes, flag: str, path: Path) -> None:
+    """Write the file atomically, for nobody else to read, like the other outputs."""
     try:
-        fd, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+        fd, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
-            with os.fdopen(fd, "wb") as file, rc_context(SETTINGS):
-                figure = draw_chart(hours)
-                figure.savefig(file, format=target.suffix[1:].lower(), bbox_inches="tight")
-            Path(name).replace(target)
+            with os.fdopen(fd, "wb") as file:
+                file.write(data)
+            Path(name).replace(path)
         except BaseException:
             Path(name).unlink(missing_ok=True)
             raise
     except OSError as error:
-        raise OptionsError(f"--chart: {path}: {os_error(error)}") from None
+        raise OptionsError(f"{flag}: {path}: {os_error(error)}") from None
 
 
 def draw_chart(hours: Sequence[Hour]) -> Figure:

@@ -159,6 +159,17 @@ def test_a_chart_shows_names_as_they_are(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"chart.svg", "chart.PNG"}
 
 
+def test_a_page_is_deprecated_and_has_the_chart(spark, lake, tmp_path, capsys):
+    page = tmp_path / "page"
+    assert main([f"--input={lake}", f"--html={page}"], spark) == 0
+    assert "--html goes with 0.4: say --chart" in capsys.readouterr().err
+    text = page.read_text()
+    assert text.startswith("<!doctype html>")
+    assert text.rstrip().endswith("</svg>")
+    assert text.count("<svg") == 1
+    assert "orders" in text
+
+
 def test_a_chart_has_the_most_common_topics_and_the_sum_of_the_others():
     hours = [hour_of(topic=f"t{number}", messages=100 - number) for number in range(12)]
     hours.append(hour_of(topic="t0", hour="11", messages=2))
