@@ -91,6 +91,17 @@ def spark(tmp_path_factory):
 
 
 @pytest.fixture
+def tell(capsys):
+    """Say where a long test stands: a suite that says nothing for long is taken for one that hangs."""
+
+    def say(text):
+        with capsys.disabled():
+            print(text, flush=True)
+
+    return say
+
+
+@pytest.fixture
 def quiet_log():
     """A job writes its log to stderr; afterwards the log is what it was."""
     log = logging.getLogger("nsqfast")

@@ -17,7 +17,7 @@ from support.ports import hold_port
 from support.server import ROOT
 from support.waiting import eventually
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 TEXT = (ROOT / "docs" / "SPARK.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```", re.DOTALL | re.MULTILINE)
@@ -83,10 +83,11 @@ def reader(tmp_path, spark):
 
 
 @pytest.mark.soak
-def test_the_page_from_top_to_bottom(reader):
+def test_the_page_from_top_to_bottom(reader, tell):
     blocks = BLOCK.findall(TEXT)
     assert len(blocks) > 10
     for kind, text in blocks:
+        tell(text.splitlines()[0])
         reader.do(kind, text)
     found = {
         name: reader.spark.read.parquet(f"{reader.folder}/data/{name}").count()

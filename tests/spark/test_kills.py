@@ -34,7 +34,7 @@ DURABLE = {"nsqfast": ("--mem-queue-size=0", "--sync-every=1"), "go": ("--mem-qu
 
 def wait_until(what: str, is_so: Callable[[], object], ingest: Ingest) -> None:
     """As long as it takes on a busy machine; the test's own time ends what never comes."""
-    print(f"waiting for {what}")
+    ingest.tell(f"waiting for {what}")
 
     def is_seen() -> object:
         try:
@@ -50,7 +50,10 @@ def wait_until(what: str, is_so: Callable[[], object], ingest: Ingest) -> None:
 class Ingest:
     """The job as a user starts it, and the processes that belong to it."""
 
-    def __init__(self, folder: Path, address: str, master: str) -> None:
+    def __init__(
+        self, folder: Path, address: str, master: str, tell: Callable[[str], object]
+    ) -> None:
+        self.tell = tell
         self.output = folder / "lake"
         self.checkpoint = folder / "checkpoint"
         self.spool = folder / "spool"
@@ -147,7 +150,9 @@ def check(ingest: Ingest, server: Server, count: int) -> None:
 
 
 @pytest.mark.parametrize("implementation", ["nsqfast", pytest.param("go", marks=pytest.mark.go)])
-def test_everything_is_killed_in_turn(implementation: str, tmp_path: Path) -> None:
+def test_everything_is_killed_in_turn(
+    implementation: str, tmp_path: Path, tell: Callable[[str], object]
+) -> None:
     """Receiver, worker, executor, nsqd, driver: each while a part of 200,000 messages is on its way.
 
     The executors are JVMs of their own; the driver that takes over is on another cluster, which is no matter.
@@ -156,7 +161,7 @@ def test_everything_is_killed_in_turn(implementation: str, tmp_path: Path) -> No
     data.mkdir()
     server = start_nsqd(implementation, data, *DURABLE[implementation])
     try:
-        ingest = Ingest(tmp_path, address_of(server), "local-cluster[2,1,1024]")
+        ingest = Ingest(tmp_path, address_of(server), "local-cluster[2,1,1024]", tell)
         wait_until("the receiver", lambda: ingest.processes("nsqfast.spark.receiver"), ingest)
         kill_receiver(ingest, server)
         kill_worker(ingest, server)
@@ -213,7 +218,7 @@ def kill_driver(ingest: Ingest, server: Server, folder: Path) -> Ingest:
     publish(address_of(server), 4 * PART, PART)
     wait_until("a batch that is written", ingest.is_between_write_and_commit, ingest)
     ingest.kill()
-    ingest = Ingest(folder, address_of(server), "local[2,4]")
+    ingest = Ingest(folder, address_of(server), "local[2,4]", ingest.tell)
     wait_until("a commit", lambda: not ingest.is_between_write_and_commit(), ingest)
     ingest.wait_count(5 * PART)
     return ingest

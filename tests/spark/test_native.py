@@ -25,6 +25,7 @@ from support.tools import Tool
 from support.waiting import eventually
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
@@ -263,7 +264,9 @@ ROUNDS = 3
 
 @pytest.mark.soak
 @pytest.mark.timeout(1500)
-def test_everything_is_killed_in_turn(native: Native, tmp_path: Path) -> None:
+def test_everything_is_killed_in_turn(
+    native: Native, tmp_path: Path, tell: Callable[[str], object]
+) -> None:
     """Receiver, driver and nsqd, each while a part is on its way: every message is in the output once."""
     data = tmp_path / "nsqd"
     data.mkdir()
@@ -285,6 +288,7 @@ def test_everything_is_killed_in_turn(native: Native, tmp_path: Path) -> None:
     try:
         for _ in range(ROUNDS):
             for victim in ("receiver", "driver", "nsqd"):
+                tell(f"{published} published, then the {victim} is killed")
                 before = batches(native)
                 publish(address, published)
                 published += PART
