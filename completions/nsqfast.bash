@@ -94,6 +94,7 @@ _nsqfast_values() {
         'nsqfast-spark checkpoint') echo @folder ;;
         'nsqfast-spark dead-letter') echo @folder ;;
         'nsqfast-spark format') echo 'parquet delta' ;;
+        'nsqfast-spark html') echo @file ;;
         'nsqfast-spark input') echo @folder ;;
         'nsqfast-spark json-schema') echo @file ;;
         'nsqfast-spark metrics-file') echo @file ;;

@@ -53,7 +53,7 @@ def _store(data: bytes, flag: str, path: Path) -> None:
             with os.fdopen(fd, "wb") as file:
                 file.write(data)
             Path(name).replace(path)
-        except BaseException:
+        except BaseException:  # Ctrl-C, too: no draft is left beside the file
             Path(name).unlink(missing_ok=True)
             raise
     except OSError as error:

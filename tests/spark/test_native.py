@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import sys
 from typing import TYPE_CHECKING
@@ -11,7 +12,6 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 import nsqfast.spark
-from nsqfast.client.sync import Producer
 from nsqfast.spark.receiver.releasing import Releaser
 from nsqfast.spark.spool.checkpoint import Checkpoint
 from nsqfast.spark.spool.identity import SpoolError, open_spool
@@ -19,8 +19,8 @@ from nsqfast.spark.spool.release import release_names
 from nsqfast.spark.spool.segments import ARROW, PARQUET, list_done, list_segments
 from support.drain import address_of
 from support.segments import CHANNEL, TOPIC, seal
-from support.server import Server, start_nsqd
-from support.spool import channel_state, metric, receiver_flags, row_count, start_receiver
+from support.server import start_nsqd
+from support.spool import is_empty, metric, publish, receiver_flags, row_count, start_receiver
 from support.tools import Tool
 from support.waiting import eventually
 
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
 
 
 class Native:
@@ -40,18 +39,15 @@ class Native:
         self.spool, self.output = folder / "spool", folder / "output"
         self.checkpoint = folder / "checkpoint"
 
-    def start(self, **options: object) -> StreamingQuery:
+    def run(self, **options: object) -> None:
         writer = nsqfast.spark.stream(self.spark, self.spool, **options).writeStream
-        return (
+        query = (
             writer.format("parquet")
             .option("path", str(self.output))
             .option("checkpointLocation", str(self.checkpoint))
             .trigger(availableNow=True)
             .start()
         )
-
-    def run(self, **options: object) -> None:
-        query = self.start(**options)
         query.awaitTermination()
 
     def numbers(self) -> list[int]:
@@ -228,14 +224,13 @@ def test_what_spark_cannot_read_is_refused(native: Native, tmp_path: Path) -> No
 def test_a_receiver_releases_what_the_query_has_processed(native: Native, tmp_path: Path) -> None:
     (tmp_path / "nsqd").mkdir()
     with start_nsqd("nsqfast", tmp_path / "nsqd") as broker:
-        with Producer(address_of(broker)) as producer:
-            producer.publish_many("t", [b"%d" % number for number in range(1000)])
+        publish(address_of(broker), "t", range(1000))
         flags = receiver_flags(
             native.spool, address_of(broker), "--segment-format=parquet",
             f"--checkpoint={native.checkpoint}", "--metrics-address=127.0.0.1:0",
         )  # fmt: skip
         with start_receiver(*flags) as tool:
-            eventually(lambda: row_count(native.spool) == 1000 and is_drained(broker))
+            eventually(lambda: row_count(native.spool) == 1000 and is_empty(broker))
             native.run()
             eventually(lambda: list_segments(native.spool / "r0") == [])
             eventually(lambda: metric(tool, "live_segments") == 0)
@@ -249,7 +244,6 @@ DRIVER = """
 import sys
 from pyspark.sql import SparkSession
 import nsqfast.spark
-from nsqfast.spark.spool.identity import SpoolError
 spool, output, checkpoint = sys.argv[1:]
 spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
 messages = nsqfast.spark.stream(spark, spool, maxFilesPerTrigger=20)
@@ -289,11 +283,10 @@ def test_everything_is_killed_in_turn(
         for _ in range(ROUNDS):
             for victim in ("receiver", "driver", "nsqd"):
                 tell(f"{published} published, then the {victim} is killed")
-                before = batches(native)
-                publish(address, published)
+                before = last_batch(native)
+                publish(address, "t", range(published, published + PART))
                 published += PART
-                # The first of a new driver takes as long as Spark's start.
-                eventually(lambda: batches(native) > before, 300)  # noqa: B023
+                wait_for_batch(native, before)
                 if victim == "receiver":
                     receiver.kill()
                     receiver = start_receiver(*flags)
@@ -303,7 +296,7 @@ def test_everything_is_killed_in_turn(
                 else:
                     broker.kill()
                     broker = start_nsqd("nsqfast", data, *DURABLE, f"--tcp-address={address}")
-        eventually(lambda: is_drained(broker), 300)
+        eventually(lambda: is_empty(broker), 300)
         assert receiver.end() == 0, receiver.text
     finally:
         kill(driver)
@@ -315,26 +308,21 @@ def test_everything_is_killed_in_turn(
     assert (len(missing), len(found) - len(set(found))) == (0, 0), "missing, doubled"
 
 
-def publish(address: str, first: int) -> None:
-    with Producer(address) as producer:
-        for begin in range(first, first + PART, 1000):
-            producer.publish_many("t", [b"%d" % number for number in range(begin, begin + 1000)])
+def last_batch(native: Native) -> int:
+    """Its number: Spark keeps the notes of the last hundred."""
+    begun = (native.checkpoint / "offsets").glob("[0-9]*")
+    return max((int(path.name) for path in begun), default=-1)
 
 
-def batches(native: Native) -> int:
-    return len(list((native.checkpoint / "offsets").glob("[0-9]*")))
-
-
-def is_drained(broker: Server) -> bool:
-    state = channel_state(broker)
-    return (
-        bool(state) and state["depth"] == state["in_flight_count"] == state["deferred_count"] == 0
-    )
+def wait_for_batch(native: Native, after: int) -> None:
+    """The first of a new driver takes as long as Spark's start."""
+    eventually(lambda: last_batch(native) > after, 300)
 
 
 def kill(driver: Tool) -> None:
     """With its JVM, whose parent it is."""
     if driver.process.poll() is None:
         for child in psutil.Process(driver.process.pid).children(recursive=True):
-            child.kill()
+            with contextlib.suppress(psutil.NoSuchProcess):  # one may end with the one before
+                child.kill()
     driver.kill()

@@ -9,7 +9,7 @@ from nsqfast.spark.spool.segments import ARROW, FORMATS, PARQUET
 from support.drain import address_of
 from support.server import start_nsqd
 from support.spool import (
-    channel_state,
+    is_empty,
     metric,
     numbers,
     publish,
@@ -25,11 +25,6 @@ pytestmark = pytest.mark.soak
 COUNT = 200_000
 MESSAGE_HEADER_SIZE = 26  # timestamp, attempts and id, before the body
 SOON = ("--msg-timeout=1s",)
-
-
-def is_empty(broker, topic):
-    state = channel_state(broker, topic)
-    return state["depth"] == state["in_flight_count"] == state["deferred_count"] == 0
 
 
 def receive_rest(broker, topic, folder, *more):

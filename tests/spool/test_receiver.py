@@ -22,6 +22,7 @@ from support.server import start_nsqd, start_nsqlookupd
 from support.spool import (
     bodies,
     channel_state,
+    is_empty,
     numbers,
     publish,
     read_spool,
@@ -36,11 +37,6 @@ from support.waiting import eventually
 pytestmark = pytest.mark.slow
 
 QUICK = ("--drain", "--drain-idle=300ms")
-
-
-def is_empty(broker, topic, channel="c"):
-    state = channel_state(broker, topic, channel)
-    return state and state["depth"] == state["in_flight_count"] == state["deferred_count"] == 0
 
 
 @pytest.mark.parametrize("kind", FORMATS)
@@ -241,6 +237,7 @@ def test_a_spool_that_cannot_be_made_or_written_to(ours, tmp_path):
         (["--topic=a b"], 1, "'a b' is not a valid topic name"),
         (["--topic-pattern=x"], 1, "use --topic or --topic-pattern not both"),
         (["--segment-format=orc"], 1, "--segment-format is 'orc'; it is arrow or parquet"),
+        (["--checkpoint=c"], 1, "--checkpoint needs --segment-format=parquet"),
         (["--seal-rows=0"], 1, "--seal-rows is 0; it is 1 or more"),
         (["--connections=0"], 1, "--connections is 0"),
         (["--retention=-1s"], 1, "--retention is less than 0"),

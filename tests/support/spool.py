@@ -164,6 +164,14 @@ def channel_state(broker: Server, topic: str = "t", channel: str = "c") -> dict[
     return found.get("channels", {}).get(channel, {})  # type: ignore[no-any-return]
 
 
+def is_empty(broker: Server, topic: str = "t", channel: str = "c") -> bool:
+    """Whether that channel is there and has nothing, waiting or under way."""
+    state = channel_state(broker, topic, channel)
+    return bool(state) and not any(
+        state[name] for name in ("depth", "in_flight_count", "deferred_count")
+    )
+
+
 def metric(tool: Tool, name: str) -> float:
     """Of a receiver with --metrics-address."""
     tool.wait_for(lambda tool: b"metrics: listening on" in tool.err)

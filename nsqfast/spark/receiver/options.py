@@ -10,7 +10,7 @@ from nsqfast.logs import LEVEL_HELP, LEVELS, LOG_PREFIX_HELP
 from nsqfast.names import is_valid_name
 from nsqfast.options import BOOL, DURATION, INT, STRING, STRINGS, PlainError, option, text_such_as
 from nsqfast.spark.receiver.child import CLIENT_OPTIONS_VARIABLE
-from nsqfast.spark.spool.segments import ARROW, FORMATS
+from nsqfast.spark.spool.segments import ARROW, FORMATS, PARQUET
 from nsqfast.tools.shared.client import client_config
 from nsqfast.tools.shared.discovery import base_url
 from nsqfast.tools.shared.options import (
@@ -88,6 +88,10 @@ def parse(argv: list[str]) -> Options:
     if options.segment_format not in FORMATS:
         raise PlainError(
             f"--segment-format is {options.segment_format!r}; it is {' or '.join(FORMATS)}"
+        )
+    if options.checkpoint and options.segment_format != PARQUET:
+        raise PlainError(
+            "--checkpoint needs --segment-format=parquet: Spark's file source reads no Arrow"
         )
     for name in ("spool", "channel"):
         if not getattr(options, name):

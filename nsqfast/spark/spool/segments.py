@@ -19,7 +19,8 @@ from nsqfast.spark.spool.identity import SpoolError
 ARROW, PARQUET = FORMATS = "arrow", "parquet"
 # Where released segments are. Spark lists every folder below that of a stream, but those that begin with "_".
 DONE = {ARROW: "done", PARQUET: "_done"}
-_NAME = re.compile(r"(\d{16})-r(\d+)-b(\d+)(\.arrow|-[0-9a-f]{8}\.parquet)")
+ENDING = r"\.arrow|-[0-9a-f]{8}\.parquet"
+_NAME = re.compile(rf"(\d{{16}})-r(\d+)-b(\d+)({ENDING})")
 _RECEIVER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 

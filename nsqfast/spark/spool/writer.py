@@ -24,6 +24,7 @@ from nsqfast.spark.spool.schema import SCHEMA
 from nsqfast.spark.spool.segments import (
     ARROW,
     DONE,
+    ENDING,
     PARQUET,
     Segment,
     check_receiver,
@@ -34,7 +35,7 @@ from nsqfast.spark.spool.segments import (
 from nsqfast.tools.shared.durable import PRIVATE_FOLDER_MODE, open_private, sync_folder
 
 _DRAFT = ".tmp-"
-_NUMBERED = re.compile(r"(\d+)(\..+|-.+)?")
+_NUMBERED = re.compile(rf"(\d+)({ENDING})?")
 _CHECK_SIZE = 1 << 16  # bytes
 _END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 

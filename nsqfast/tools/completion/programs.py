@@ -30,7 +30,7 @@ _WORDS = {"nsqfast-bench": ("pub", "sub", "pubsub", "latency")}
 WITHOUT_VERSION = frozenset({"nsqfast-to-nsq"})  # as in Go
 _READ_FILES = frozenset({"nsqfast-replay"})
 
-_FILE_ENDINGS = ("-file", "-cert", "-key", "config", "state", "json-schema", "chart")
+_FILE_ENDINGS = ("-file", "-cert", "-key", "config", "state", "json-schema", "chart", "html")
 _FOLDER_ENDINGS = ("-dir", "-path", "spool", "output", "input", "checkpoint", "dead-letter")
 
 
