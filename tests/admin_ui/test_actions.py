@@ -6,6 +6,7 @@ import re
 import pytest
 from playwright.sync_api import expect
 
+from nsqfast.nsqadmin.actions.jobs import ITEMS_AT_ONCE
 from nsqfast.nsqadmin.live.model import NodeState
 from support.admin import LiveCluster, text_of
 from support.admin_actions import Acting, depths, paused, publish, start_again
@@ -35,15 +36,20 @@ def admin(cluster):
         yield acting
 
 
-@pytest.fixture
-def go(admin, page):
-    """go(PATH) opens it; go.dialog is the dialog of actions."""
+def visit(admin, page):
+    """visit(...)(PATH) opens it; its .dialog is the dialog of actions."""
 
-    def visit(path):
+    def go(path):
         page.goto(f"http://{text_of(admin.admin.http)}{path}")
 
-    visit.dialog = page.locator("#action")
-    return visit
+    go.dialog = page.locator("#action")
+    return go
+
+
+@pytest.fixture
+def go(admin, page):
+    """Of the nsqadmin that all share."""
+    return visit(admin, page)
 
 
 @pytest.fixture
@@ -196,22 +202,53 @@ def paused_topics(cluster):
     }
 
 
-@pytest.mark.soak
-def test_a_long_set_shows_progress_and_stops(cluster, admin, page, go):
-    names = [f"slow-{number:02}" for number in range(40)]
+def pick_all(cluster, admin, page, go, prefix, count):
+    """Topics of this prefix on each node, and the dialog that pauses all of them; its button."""
+    names = [f"{prefix}-{number:02}" for number in range(count)]
     for name in names:
         cluster.make(name)
-    admin.wait_for_nodes(names[-1], 3)
-    go("/topics?q=slow-")
+    for name in names:
+        admin.wait_for_nodes(name, 3)
+    go(f"/topics?q={prefix}-")
     page.get_by_label("Select all on this page").check()
-    page.locator(".bulk").get_by_role("button", name="Pause 40 selected", exact=True).click()
-    with cluster.nsqds[0].frozen():
-        go.dialog.get_by_role("button", name="Pause 40 topics").click()
-        expect(go.dialog.get_by_role("progressbar")).to_be_visible()
-        go.dialog.get_by_role("button", name="Stop").click()
-        expect(go.dialog.get_by_text("stopped before")).to_be_visible()
-    go.dialog.get_by_role("button", name="Retry failed").click()
-    expect(toast(page)).to_contain_text("Paused")
+    page.locator(".bulk").get_by_role("button", name=f"Pause {count} selected", exact=True).click()
+    return go.dialog.get_by_role("button", name=f"Pause {count} topics")
+
+
+@pytest.mark.soak
+def test_a_long_set_shows_progress_and_stops(cluster, page):
+    """A frozen node is waited for until it goes on, so the set is as long as the browser takes."""
+    with cluster.admin("nsqfast", "--http-client-request-timeout=1h", OFTEN) as server:
+        admin = Acting(server)
+        admin.wait_for_cluster(3)
+        go = visit(admin, page)
+        button = pick_all(cluster, admin, page, go, "slow", 40)
+        with cluster.nsqds[0].frozen():
+            button.click()
+            expect(go.dialog.get_by_role("progressbar")).to_be_visible()
+            with page.expect_response("**/stop") as stopped:
+                go.dialog.get_by_role("button", name="Stop").click()
+            assert stopped.value.ok
+        said = f"{ITEMS_AT_ONCE} of 40 done, stopped before {40 - ITEMS_AT_ONCE}"
+        expect(go.dialog.get_by_role("status")).to_contain_text(said)
+        expect(go.dialog.get_by_role("heading")).to_have_text(f"Paused {ITEMS_AT_ONCE} topics")
+
+
+@pytest.mark.soak
+def test_what_failed_of_a_set_is_tried_again(cluster, admin, page, go):
+    button = pick_all(cluster, admin, page, go, "again", 3)
+    names = [f"again-{number:02}" for number in range(3)]
+    cluster.nsqds[1].kill()
+    button.click()
+    retry = go.dialog.get_by_role("button", name="Retry failed")
+    expect(retry).to_be_visible()
+    start_again(cluster, 1)
+    for name in names:
+        cluster.make(name)  # which the kill may have come before
+    assert [paused(cluster, name) for name in names] == [[True, False, True]] * 3
+    retry.click()
+    expect(toast(page)).to_contain_text("Paused 3 topics")
+    assert [paused(cluster, name) for name in names] == [[True] * 3] * 3
 
 
 def test_create_topic_and_channel_on_a_node(cluster, page, go):

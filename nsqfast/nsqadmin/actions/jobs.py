@@ -114,7 +114,8 @@ class Job:
         verb = VERBS[self.action] if self.is_running else PAST[self.action]
         target = self.targets[0]
         if len(self.targets) != 1:
-            return f"{verb} {len(self.targets):,} {target.item.kind}s"
+            count = len(self.targets if self.is_running else self.done)
+            return f"{verb} {count:,} {target.item.kind}s"
         node = target.nodes[0] if self.action is Action.TOMBSTONE else ""
         return f"{verb} {object_of(self.action, target.item, node)}"
 

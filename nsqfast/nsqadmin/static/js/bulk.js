@@ -90,7 +90,8 @@ function end(job) {
     dialog.close();
     return tellDone(job);
   }
-  const said = ` ${number(job.done - failed.length)} of ${number(job.total)} done${missing ? `, stopped before ${number(missing)}` : ""}`;
+  const rest = missing ? `, stopped before ${number(missing)}` : "";
+  const said = ` ${number(job.done - failed.length)} of ${number(job.total)} done${rest}`;
   const parts = failed.flatMap((item) => [el("h3", nameOf(item)), resultTable(item)]);
   const [close, buttons] = resultButtons(job, follow);
   show(job.title, [el("p", { role: "status" }, stateOf(job.outcome), said), ...parts, buttons], close);

@@ -21,7 +21,7 @@ export function el(name, given = {}, ...children) {
 
 export const button = (name, textContent, click) => el(`button.${name}`, { type: "button", textContent, click });
 export const number = (value) => value.toLocaleString("en");
-export const plural = (count, one) => `${number(count)} ${count === 1 ? one : `${one}s`}`;
+export const plural = (count, one) => `${number(count)} ${one}${count === 1 ? "" : "s"}`;
 
 /** A table that scrolls in its place. Rows are lists: what heads the row (text or element), then texts or elements. */
 export function table(label, heads, rows, kind = "") {

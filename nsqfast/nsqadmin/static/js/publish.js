@@ -37,7 +37,8 @@ function make(topic) {
       const given = { topic, body, is_base64: !!chosen, count: count.valueAsNumber, defer_ms: defer.valueAsNumber, node: node.value };
       const said = await ask("/ui/publish", given);
       const sent = plural(said.sent ?? 0, "message");
-      setError(error, said.ok ? "" : `${said.sent ? `${sent} sent, then` : "Not sent"}: ${said.text ?? said.message}`);
+      const part = said.sent ? `${sent} sent, then` : "Not sent";
+      setError(error, said.ok ? "" : `${part}: ${said.text ?? said.message}`);
       if (!said.ok) return;
       toast(`Published ${sent} to ${topic} on ${said.node}`);
       dialog.close();
