@@ -8,12 +8,12 @@ import os
 import re
 import shutil
 import signal
+import subprocess
 from pathlib import Path
 from textwrap import indent
 
 import pytest
 
-from support.commands import run_command
 from support.namespaces import Network, why_not
 from support.programs import EXAMPLES, Program, left, publish
 from support.server import ROOT, Server, program, start_nsqd, start_nsqlookupd
@@ -30,10 +30,17 @@ UNREACHABLE = re.compile(
 
 def make(*command, folder, **environment):
     """Skip where what it downloads cannot be reached; fail for any other reason."""
-    done = run_command(*command, cwd=folder, env=os.environ | environment, timeout=None)
-    if done.returncode and UNREACHABLE.search(done.stderr):
-        pytest.skip(f"{command[0]} reaches no packages: {done.stderr.strip().splitlines()[-1]}")
-    assert done.returncode == 0, done.stderr
+    lines = []
+    with subprocess.Popen(
+        command, cwd=folder, env=os.environ | environment, stderr=subprocess.PIPE, text=True
+    ) as process:
+        for line in process.stderr:
+            print(line, end="", flush=True)  # a suite that says nothing for long counts as hanging
+            lines.append(line)
+    said = "".join(lines)
+    if process.returncode and UNREACHABLE.search(said):
+        pytest.skip(f"{command[0]} reaches no packages: {lines[-1].strip()}")
+    assert process.returncode == 0, said
 
 
 def build_go():
@@ -54,7 +61,7 @@ def build_node():
 
 
 def build_rust():
-    command = ["cargo", "build", "--locked", "--quiet"]
+    command = ["cargo", "build", "--locked"]
     # What a debugger needs takes a fifth of the time.
     settings = {"CARGO_TARGET_DIR": str(BUILT / "rust"), "CARGO_PROFILE_DEV_DEBUG": "0"}
     make(*command, folder=EXAMPLES / "rust", **settings)
@@ -62,8 +69,8 @@ def build_rust():
 
 
 BUILDERS = {"go": build_go, "npm": build_node, "cargo": build_rust}
-# A minute of processor time, in a folder without a build.
-PARAMS = ["go", "npm", pytest.param("cargo", marks=pytest.mark.soak)]
+# A minute of processor time, in a folder without a build; on a busy machine more than a test may take.
+PARAMS = ["go", "npm", pytest.param("cargo", marks=[pytest.mark.soak, pytest.mark.timeout(0)])]
 
 
 @pytest.fixture(scope="module", params=PARAMS)
@@ -71,7 +78,8 @@ def consumer(request):
     """The command that runs it: main.go, consume.js or main.rs."""
     if shutil.which(request.param) is None:
         pytest.skip(f"{request.param} is not installed")
-    return BUILDERS[request.param]()
+    with request.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
+        return BUILDERS[request.param]()
 
 
 @pytest.fixture(scope="module")
