@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
 import time
 from typing import TYPE_CHECKING
 
-from nsqfast.spark.spool.segments import list_receivers, list_segments
+from nsqfast.spark.spool.segments import list_done, list_receivers, list_segments
 from server.implementation import go_tool
 from server.usage import cpu_ns
+from support.bucket import KEYS, Bucket
 from tools.trial import CHANNEL, count_records, fill, post, wait_connected, wait_drained
 
 if TYPE_CHECKING:
@@ -21,11 +23,12 @@ if TYPE_CHECKING:
     from spark.sample import Sample
 
 STOP_TIMEOUT_S = 60.0
+PARQUET = "--segment-format=parquet"
 
 
-def receive(broker: Broker, topic: str, folder: Path, count: int) -> Sample:
-    """Run the receiver as a service, with its default flags."""
-    flags = [f"--spool={folder / 'spool'}", f"--topic={topic}", f"--channel={CHANNEL}"]
+def receive(broker: Broker, topic: str, folder: Path, count: int, *more: str) -> Sample:
+    """Run the receiver as a service, with its default flags but for those."""
+    flags = [f"--spool={folder / 'spool'}", f"--topic={topic}", f"--channel={CHANNEL}", *more]
     words = [sys.executable, "-m", "nsqfast.spark.receiver.main", *flags]
     return consume(broker, topic, folder, count, words, count_spooled)
 
@@ -36,8 +39,21 @@ def count_spooled(folder: Path) -> int:
     return sum(
         segment.row_count
         for name in list_receivers(spool)
-        for segment in list_segments(spool / name)
+        for segment in list_segments(spool / name) + list_done(spool / name)
     )
+
+
+def receive_parquet(broker: Broker, topic: str, folder: Path, count: int) -> Sample:
+    """Run the receiver into its spool alone."""
+    return receive(broker, topic, folder, count, PARQUET)
+
+
+def receive_into_bucket(broker: Broker, topic: str, folder: Path, count: int) -> Sample:
+    """Run the receiver into a bucket of moto's server, which has the same cores."""
+    with Bucket() as bucket:
+        bucket.make()
+        os.environ.update(KEYS)
+        return receive(broker, topic, folder, count, PARQUET, f"--store={bucket.url}")
 
 
 def receive_plainly(broker: Broker, topic: str, folder: Path, count: int) -> Sample | None:

@@ -28,6 +28,10 @@ SCENARIOS = (
         "Go's nsq_to_file, 2,500 in flight", 2_000_000, 200_000, goal=600_000, metric=CPU, limit=0.8,
     ),
     Scenario(
+        "intake_bucket", "receiver: nsqd → Parquet segments in a bucket (moto), then finished",
+        "the same into the spool alone", 500_000, 500_000,
+    ),
+    Scenario(
         "spool_noop", "spool → noop, one stream", "text source → noop", 2_000_000, 2_000_000,
         goal=600_000,
     ),

@@ -46,6 +46,11 @@ def run_intake(is_ours: bool, topic: str, count: int, trial: Path, place: Place)
     return consume(place.broker, topic, trial, count)
 
 
+def run_bucket(is_ours: bool, topic: str, count: int, trial: Path, place: Place) -> Sample:
+    consume = intake.receive_into_bucket if is_ours else intake.receive_parquet
+    return consume(place.broker, topic, trial, count)
+
+
 def run_reading(sink: str) -> Any:
     def run_it(is_ours: bool, _topic: str, count: int, trial: Path, place: Place) -> Sample:
         if is_ours:
@@ -88,6 +93,7 @@ def run_flow(rate: int, interval: str) -> Any:
 
 RUNS: dict[str, Any] = {
     "intake": run_intake,
+    "intake_bucket": run_bucket,
     "spool_noop": run_reading("noop"),
     "spool_parquet": run_reading("parquet"),
     "native_noop": run_native("noop"),

@@ -32,10 +32,17 @@ def read_by(
     spool_dir: "str | os.PathLike[str]",
     options: Mapping[str, Any],
 ) -> "DataFrame":
-    """Return what that reader of Spark finds in the spool. SpoolError: there is none, or it has something else."""
-    folder = _check(Path(spool_dir).absolute())
+    """Return what that reader of Spark finds in the spool, or in a store below a URL as Spark knows it (`s3a://...`).
+
+    SpoolError: there is no spool, or it has something else.
+    """
+    place = str(spool_dir)
+    if "://" not in place:
+        place = str(_check(Path(spool_dir).absolute()))
     fixed = {"pathGlobFilter": "*.parquet", "parquet.page.verify-checksum.enabled": "true"}
-    return reader.schema(SCHEMA).options(**(fixed | dict(options))).parquet(f"{folder}/*")
+    return (
+        reader.schema(SCHEMA).options(**(fixed | dict(options))).parquet(f"{place.rstrip('/')}/*")
+    )
 
 
 def _check(folder: Path) -> Path:

@@ -98,6 +98,14 @@ def test_each_message_once_and_what_is_processed_is_released(native: Native) -> 
     assert list_names(checkpoint) == []
 
 
+def test_a_store_is_named_by_its_address(spark: SparkSession, tmp_path: Path) -> None:
+    """As Spark knows it, so without a look at it; s3a:// would need Hadoop's client."""
+    seal(tmp_path / "store", [10, 5], "r0", segment_format=PARQUET)
+    seal(tmp_path / "store", [5], "r1", first=15, segment_format=PARQUET)
+    store = (tmp_path / "store").as_uri() + "/"
+    assert numbers_of(nsqfast.spark.read(spark, store)) == list(range(20))
+
+
 def test_another_query_in_the_place_of_a_removed_one(native: Native) -> None:
     """Its offsets begin again, and the receiver runs on."""
     releaser = Releaser(native.spool / "r0", native.checkpoint)

@@ -119,6 +119,7 @@ from pathlib import Path
 from nsqfast.spark.receiver.group import Group
 from nsqfast.spark.receiver.main import main
 from nsqfast.spark.spool import writer
+from nsqfast.spark.spool.store import Store
 
 def die_at(place, name, count, *, after=False):
     real = getattr(place, name)
@@ -139,6 +140,8 @@ point, count = sys.argv[1], int(sys.argv[2])
     "before fsync": lambda: die_at(os, "fsync", 10 + 2 * count),
     "before the name": lambda: die_at(Path, "rename", count),
     "before the folder's fsync": lambda: die_at(writer, "sync_folder", 2 + count),
+    "before it is stored": lambda: die_at(Store, "put", count),
+    "after it is stored": lambda: die_at(Store, "put", count, after=True),
     "before FIN": lambda: die_at(Group, "finish", count),
     "after FIN": lambda: die_at(Group, "finish", count, after=True),
 }[point]()
@@ -146,9 +149,9 @@ sys.exit(main(sys.argv[3:]))
 """
 
 
-def start_killed_at(point: str, count: int, *flags: str) -> Tool:
+def start_killed_at(point: str, count: int, *flags: str, **more: Any) -> Tool:
     """One that kills itself at the so-manieth time that it comes to that point of sealing."""
-    return Tool([sys.executable, "-c", KILLED, point, str(count), *flags])
+    return Tool([sys.executable, "-c", KILLED, point, str(count), *flags], **more)
 
 
 def run_receiver(*flags: str, **more: Any) -> tuple[int, str]:

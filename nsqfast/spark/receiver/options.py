@@ -45,6 +45,8 @@ class Options(ClientOptions):
     channel: str = option(STRING, "", "channel to consume")
 
     spool: str = option(STRING, "", "folder of the spool", group="Spool")
+    store: str = option(
+        STRING, "", "bucket and folder that sealed segments go to, s3://BUCKET/FOLDER?region=REGION; needs parquet")
     receiver: str = option(STRING, "r0", "name of this receiver; each of several on one spool has its own")
     segment_format: str = option(
         text_such_as(*FORMATS), ARROW, 'format of segments: arrow for format("nsq"), parquet for other readers')
@@ -89,10 +91,7 @@ def parse(argv: list[str]) -> Options:
         raise PlainError(
             f"--segment-format is {options.segment_format!r}; it is {' or '.join(FORMATS)}"
         )
-    if options.checkpoint and options.segment_format != PARQUET:
-        raise PlainError(
-            "--checkpoint needs --segment-format=parquet: Spark's file source reads no Arrow"
-        )
+    _check_parquet(options)
     for name in ("spool", "channel"):
         if not getattr(options, name):
             raise PlainError(f"--{name} is required")
@@ -104,6 +103,18 @@ def parse(argv: list[str]) -> Options:
     _check_numbers(options)
     _check_client(options)
     return options
+
+
+def _check_parquet(options: Options) -> None:
+    for name in ("checkpoint", "store"):
+        if getattr(options, name) and options.segment_format != PARQUET:
+            raise PlainError(
+                f"--{name} needs --segment-format=parquet: Spark's file source reads no Arrow"
+            )
+    if options.checkpoint and options.store:
+        raise PlainError(
+            "--checkpoint releases what is in the spool; for what is in a --store, set Spark's cleanSource"
+        )
 
 
 def _refuse_words(words: list[str]) -> None:

@@ -233,6 +233,9 @@ class _Job:
             raise StaleError
         if self._rows:
             self._note_segment(self._writer.seal(self._rows))
+        else:
+            # What they came in before may be a segment of which that was not certain yet.
+            self._writer.sync()
 
     def _note_segment(self, segment: Segment) -> None:
         self.segment = segment

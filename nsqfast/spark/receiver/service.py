@@ -22,6 +22,7 @@ from nsqfast.spark.receiver.topic import CLOCKS_APART_NS, TopicReceiver, unsure_
 from nsqfast.spark.spool.identity import SpoolError, list_subscription, open_spool, read_identity
 from nsqfast.spark.spool.release import remove_done
 from nsqfast.spark.spool.segments import check_receiver
+from nsqfast.spark.spool.store import Store
 from nsqfast.spark.spool.writer import SegmentWriter
 from nsqfast.tools.shared.client import stop_consumers
 from nsqfast.tools.shared.program import ToolError, log
@@ -43,7 +44,10 @@ class Service:
         subscription = list_subscription(options.topic) or f"/{options.topic_pattern}/"
         self._identity = open_spool(self.spool, subscription, options.channel)
         try:
-            self._writer = SegmentWriter.open(self.spool, options.receiver, options.segment_format)
+            store = Store.open(options.store, options.receiver) if options.store else None
+            self._writer = SegmentWriter.open(
+                self.spool, options.receiver, options.segment_format, store
+            )
             first = count_spool(self.spool)
             self._sealed_ns = last_sealed_ns(self.spool)
             floor = free_floor(self.spool, options.min_free_bytes, FREE_SIZE, FREE_PART)
@@ -178,10 +182,11 @@ class Service:
     # -- the spool
 
     async def _keep_house(self) -> None:
-        """Release what Spark has processed, count what waits for it, remove what it processed long ago, check whether a
-        failing disk works again."""
+        """Release what Spark has processed, count what waits for it, remove what it processed long ago, check
+        whether the store, or what failed, works."""
         loop = asyncio.get_running_loop()
         removed_s = -REMOVE_INTERVAL_S
+        is_checked = not self._options.store
         while True:
             pause_s = COUNT_INTERVAL_S
             try:
@@ -195,9 +200,10 @@ class Service:
                 if loop.time() - removed_s >= REMOVE_INTERVAL_S or self.room.is_disk_low:
                     removed_s = loop.time()
                     await loop.run_in_executor(self._house, self._remove_done)
-                if self.room.is_failing and not self.sealer.waiting_count:
+                if not self.sealer.waiting_count and (self.room.is_failing or not is_checked):
                     await loop.run_in_executor(self._house, self._writer.check)
                     self.room.note_failure(None)
+                    is_checked = True
             except OSError as error:
                 self.room.note_failure(os_error(error))
             await asyncio.sleep(pause_s)

@@ -19,7 +19,7 @@ from zlib_ng import zlib_ng
 from nsqfast.spark.spool import parquet, trailer
 from nsqfast.spark.spool.identity import read_identity
 from nsqfast.spark.spool.locks import RECEIVER, Lock
-from nsqfast.spark.spool.release import read_released
+from nsqfast.spark.spool.release import read_released, release_names
 from nsqfast.spark.spool.schema import SCHEMA
 from nsqfast.spark.spool.segments import (
     ARROW,
@@ -32,6 +32,7 @@ from nsqfast.spark.spool.segments import (
     list_segments,
     make_ending,
 )
+from nsqfast.spark.spool.store import Store
 from nsqfast.tools.shared.durable import PRIVATE_FOLDER_MODE, open_private, sync_folder
 
 _DRAFT = ".tmp-"
@@ -41,24 +42,36 @@ _END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 
 
 class NotSyncedError(OSError):
-    """A reader may see the segment already; a power failure may remove its name."""
+    """A reader may see the segment already; a power failure may remove its name, or it is not in the store."""
 
     def __init__(self, segment: Segment, error: OSError) -> None:
-        super().__init__(error.errno, error.strerror, str(segment.folder))
+        super().__init__(*error.args)
         self.segment = segment
 
 
 class SegmentWriter:
-    """The only writer of a receiver's folder, from `open` to `close`."""
+    """The only writer of a receiver's folder, from `open` to `close`.
 
-    def __init__(self, folder: Path, lock: Lock, number: int, ending: str) -> None:
+    With a store, segments are released here once they are there: those that are not released have to be stored.
+    """
+
+    def __init__(
+        self, folder: Path, lock: Lock, number: int, ending: str, store: Store | None
+    ) -> None:
         self.folder = folder
+        self._store = store
         self._lock = lock
         self.next_number = number
         self._ending = ending
 
     @classmethod
-    def open(cls, spool: Path, receiver: str, segment_format: str = ARROW) -> Self:
+    def open(
+        cls,
+        spool: Path,
+        receiver: str,
+        segment_format: str = ARROW,
+        store: Store | None = None,
+    ) -> Self:
         """SpoolError if another process has that receiver's folder; OSError if it is not writable."""
         identity = read_identity(spool)
         assert identity is not None, "open_spool comes first"
@@ -73,15 +86,17 @@ class SegmentWriter:
             for draft in _drafts(folder):
                 draft.take_over()
             used = [segment.number for segment in list_segments(folder) + list_done(folder)]
-            return cls(folder, lock, max([read_released(folder), *used]) + 1, ending)
+            number = max([read_released(folder), *used]) + 1
+            return cls(folder, lock, number, ending, store)
         except BaseException:
             lock.release()
             raise
 
     def seal(self, batches: Sequence[pa.RecordBatch]) -> Segment:
-        """Write those batches, of SCHEMA, as the next segment; it is on disk when this returns.
+        """Write those batches, of SCHEMA, as the next segment; it is on disk, and in the store, when this returns.
 
-        NotSyncedError: it exists, but its name may not be on disk yet; call `sync`. Another OSError: it does not exist.
+        NotSyncedError: it exists, but its name may not be on disk yet, or it is not in the store; call `sync`. Another
+        OSError: it does not exist.
         """
         draft = self.folder / f"{_DRAFT}{self.next_number}{self._ending}"
         try:
@@ -103,11 +118,16 @@ class SegmentWriter:
         return segment
 
     def sync(self) -> None:
-        """Sync the names of all sealed segments; OSError: call it again."""
+        """Sync the names of all sealed segments, and store those that are not; OSError: call it again."""
         sync_folder(self.folder)
+        if self._store is not None:
+            for segment in list_segments(self.folder):
+                self._store.put(segment)
+                release_names(self.folder, [segment.name])
 
     def check(self) -> None:
-        """OSError if nothing can be written."""
+        """Do what is left of `sync`; OSError if it fails or nothing can be written."""
+        self.sync()
         draft = self.folder / f"{_DRAFT}check"
         try:
             with open(draft, "wb", buffering=0, opener=open_private) as file:
