@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nsqfast.archives.names import FileNames, NameFacts
-from nsqfast.archives.unfinished import WORK, is_written_at
+from nsqfast.archives.unfinished import WORK, is_written_at, list_files
 from nsqfast.errors import OptionsError
 from nsqfast.gotext import os_error
 
@@ -89,8 +89,8 @@ class FileFinder:
         written: list[str] = []
         for folder in dict.fromkeys([*beside, *filter(None, [work_dir])]):
             if os.path.realpath(folder) not in named and Path(folder).is_dir():
-                for path in sorted(Path(folder).rglob("*")):
-                    if path.suffix != PART and path.is_file() and self._is_archive(str(path)):
+                for path in sorted(list_files(Path(folder))):
+                    if path.suffix != PART and self._is_archive(str(path)):
                         with contextlib.suppress(FileNotFoundError):
                             (written if is_written_at(path) else left).append(str(path))
         return left, written

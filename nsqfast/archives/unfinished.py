@@ -5,9 +5,24 @@ Who writes a file has a shared lock on it.
 
 import contextlib
 import fcntl
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 WORK = ".work"  # what docs/BACKUP.md puts behind the name of the folder of finished files
+
+
+def list_files(folder: Path) -> Iterator[Path]:
+    """Yield the files in it and below it, but what is removed meanwhile or may not be read."""
+
+    def judge(error: OSError) -> None:
+        if not isinstance(error, (FileNotFoundError, PermissionError)):
+            raise error
+
+    for place, _, names in os.walk(folder, onerror=judge):
+        for path in (Path(place, name) for name in names):
+            if path.is_file():
+                yield path
 
 
 def lock_writer(fd: int) -> None:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from nsqfast.archives.files import PART, ROWS, by_suffix
-from nsqfast.archives.unfinished import is_written, is_written_at
+from nsqfast.archives.unfinished import is_written, is_written_at, list_files
 from nsqfast.archives.unpack import find_end
 from nsqfast.errors import PackageMissingError
 from nsqfast.extras import needs
@@ -38,9 +38,8 @@ class Leftovers:
         self._has_own_folder = os.path.realpath(options.work_dir) != os.path.realpath(
             options.output_dir
         )
-        found = self._folder.rglob("*" if self._has_own_folder else "*" + ROWS)
-        paths = (path for path in found if path.is_file())
-        self._names = sorted(path.relative_to(self._folder).as_posix() for path in paths)
+        names = (path.relative_to(self._folder).as_posix() for path in list_files(self._folder))
+        self._names = sorted(n for n in names if self._has_own_folder or n.endswith(ROWS))
 
     def recover(self, topic: str) -> None:
         """Finish the files of that topic, whatever flags they were begun with."""
@@ -122,9 +121,7 @@ class Leftovers:
         """Whether the kill came between its name in the output folder and the end of this one."""
         found = os.fstat(fd)
         return found.st_nlink > 1 and any(
-            os.path.samestat(path.stat(), found)
-            for path in Path(kind.output_dir).rglob("*")
-            if path.is_file()
+            os.path.samestat(path.stat(), found) for path in list_files(Path(kind.output_dir))
         )
 
 

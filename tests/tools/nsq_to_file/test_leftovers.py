@@ -97,6 +97,23 @@ def test_one_that_another_process_has_finished_meanwhile(folders):
     assert folders.found() == {}
 
 
+def test_a_folder_that_is_removed_meanwhile(folders, monkeypatch):
+    """Where the work folder is one that others use, such as /tmp."""
+    scan = os.scandir
+
+    def scan_late(place):
+        if os.fspath(place) == str(folders.work / "gone"):
+            os.rmdir(place)
+        return scan(place)
+
+    folders.leave(NAME + ".log", WHOLE)
+    (folders.work / "gone").mkdir()
+    with monkeypatch.context() as patch:
+        patch.setattr("os.scandir", scan_late)
+        folders.start()
+    assert folders.found() == {NAME + ".log": WHOLE}
+
+
 def test_a_name_that_is_taken(folders):
     (folders.output / (NAME + ".log")).write_bytes(b"other\n")
     folders.leave(NAME + ".log", WHOLE)
@@ -171,7 +188,7 @@ def test_many_topics_cost_no_look_at_all_files_each(folders, monkeypatch):
         folders.leave(f"t{number}.a-000000.2026-11-22_08.log.gz", gzip.compress(WHOLE))
     words = [f"--output-dir={folders.output}", f"--work-dir={folders.work}", "--topic=t"]
     leftovers = Leftovers(parse(["--nsqd-tcp-address=127.0.0.1:1", "--host-identifier=a", *words]))
-    monkeypatch.delattr("pathlib.Path.rglob")
+    monkeypatch.delattr("os.walk")
     for number in range(200):
         leftovers.recover(f"t{number}")
     assert len(folders.found()) == 200

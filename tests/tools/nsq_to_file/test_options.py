@@ -181,6 +181,6 @@ def test_the_default_folder_is_no_place_to_keep_files():
     command = tool_command("nsq_to_file", "nsqfast", TOPIC, SOURCE, "--skip-empty-files")
     with Tool(command) as tool:
         tool.wait_for(lambda tool: b"no place to keep files" in tool.err)
-        assert tool.end() == 0
+        assert tool.end() == 0, tool.text
     (line,) = [line for line in tool.err.splitlines() if b"no place to keep files" in line]
     assert b"WARNING: --output-dir is /tmp" in line
