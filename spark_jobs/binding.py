@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from nsqfast.errors import OptionsError
+from nsqfast.spark.spool.segments import ARROW
 from nsqfast.spark_jobs.folders import Folder
 from nsqfast.tools.shared.program import log
 
@@ -31,6 +32,9 @@ class Subject:
     topic_pattern: str
     channel: str
     json_schema: str = ""  # identifies the schema; "" = bodies are not checked
+    segment_format: str = (
+        ARROW  # each has a source of its own, which notes what is done in its own way
+    )
 
     @property
     def words(self) -> str:
@@ -117,6 +121,11 @@ class Binding:
                 f"--checkpoint {checkpoint} is that of {before.words}, not of {subject.words}; give another one, "
                 f"and another --output"
             )
+        if subject.segment_format != before.segment_format:
+            raise OptionsError(
+                f"--checkpoint {checkpoint} is that of --segment-format={before.segment_format}; go on with it, or give"
+                " another one, another --spool and another --output"
+            )
         if subject.json_schema != before.json_schema:
             self._check_whole()
         if of_output is None and is_used:
@@ -149,10 +158,15 @@ def _note(number: str, output: str, checkpoint: str, subject: Subject) -> dict[s
         "topic_pattern": subject.topic_pattern,
         "channel": subject.channel,
         "json_schema": subject.json_schema,
+        "segment_format": subject.segment_format,
     }
 
 
 def _subject(note: dict[str, Any]) -> Subject:
     return Subject(
-        tuple(note["topics"]), note["topic_pattern"], note["channel"], note["json_schema"]
+        tuple(note["topics"]),
+        note["topic_pattern"],
+        note["channel"],
+        note["json_schema"],
+        note.get("segment_format", ARROW),  # 0.2 had no other
     )

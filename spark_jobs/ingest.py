@@ -29,12 +29,10 @@ def main(argv: list[str] | None = None, spark: "SparkSession | None" = None) -> 
 def live(job: Job[Options]) -> int:
     """Return the exit status."""
     # Late, so that --help and a wrong flag answer at once.
-    import nsqfast.spark
+    from nsqfast.spark_jobs.ingest_source import make_source
     from nsqfast.spark_jobs.ingestion import Ingestion
 
-    nsqfast.spark.register(job.spark)
-    source = job.spark.readStream.format("nsq").options(**job.options.source_options())
-    return Ingestion(job, source.load).run()
+    return Ingestion(job, make_source(job)).run()
 
 
 if __name__ == "__main__":

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 from nsqfast.names import is_valid_name
 from nsqfast.options import BOOL, DURATION, INT, STRING, PlainError, option, text_such_as
+from nsqfast.spark.spool.segments import ARROW
+from nsqfast.spark.spool.segments import FORMATS as SEGMENT_FORMATS
 from nsqfast.spark_jobs.layout import FORMATS, PARQUET
 from nsqfast.spark_jobs.options import ANY_NUMBER, AddressOptions, JobOptions, TopicOptions
 from nsqfast.tools.shared.options import AUTH_SECRET_HELP, CLIENT_OPTIONS, CONSUMER_HELP
@@ -31,6 +33,9 @@ class Options(TopicOptions, AddressOptions, JobOptions):
 
     spool: str = option(
         STRING, "", "folder that keeps messages until they are written; every executor must have it", group="Spool")
+    segment_format: str = option(
+        text_such_as(*SEGMENT_FORMATS), ARROW,
+        'what the spool has: arrow for format("nsq"), or parquet, which Spark reads faster, by itself')
     max_spool_bytes: str = option(STRING, "", "size of the spool, such as 10g, from which messages stay in nsqd")
     retention_ns: int = option(DURATION, "0s", "time that the spool keeps messages that are written")
     ignore_data_loss: bool = option(BOOL, False, "go on with a warning where the spool has lost messages")
@@ -74,6 +79,7 @@ class Options(TopicOptions, AddressOptions, JobOptions):
         if self.dead_letter and not self.json_schema:
             raise PlainError("--dead-letter needs --json-schema, which says what a good body is")
         self._check_numbers()
+        self._check_segment_format()
         self._check_source()
 
     def _check_numbers(self) -> None:
@@ -87,6 +93,24 @@ class Options(TopicOptions, AddressOptions, JobOptions):
             if getattr(self, name) < 0:
                 flag = name.removesuffix("_ns").replace("_", "-")
                 raise PlainError(f"--{flag} is 0 or more")
+
+    def _check_segment_format(self) -> None:
+        if self.segment_format not in SEGMENT_FORMATS:
+            raise PlainError(
+                f"--segment-format is {self.segment_format!r}; it is {' or '.join(SEGMENT_FORMATS)}"
+            )
+        if self.segment_format == ARROW:
+            return
+        if self.max_rows_per_trigger or self.num_partitions:
+            raise PlainError(
+                "--max-rows-per-trigger and --num-partitions need --segment-format=arrow; Spark's file source has"
+                " --max-bytes-per-trigger"
+            )
+        if ":/" in self.checkpoint:
+            raise PlainError(
+                f"--checkpoint {self.checkpoint}: with --segment-format=parquet the receiver reads it, so it is a"
+                " folder of this machine, also a mounted one"
+            )
 
     def _check_source(self) -> None:
         """Check them before Spark is started, which takes a while."""

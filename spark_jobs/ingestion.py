@@ -4,15 +4,14 @@ Every action on the frame of a batch reads the source again. So one action both 
 them; only a batch with bad bodies is read a second time, for the dead letters.
 """
 
-import json
 import time
-from collections.abc import Callable
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from nsqfast.spark_jobs import layout
 from nsqfast.spark_jobs.binding import Binding, Subject
 from nsqfast.spark_jobs.ingest_options import Options
+from nsqfast.spark_jobs.ingest_source import FileSource, FormatSource
 from nsqfast.spark_jobs.job import EXIT_BAD, EXIT_OK, Job
 from nsqfast.spark_jobs.json_bodies import ERROR, VALUE, parse_bodies
 from nsqfast.spark_jobs.json_schema import read_json_schema
@@ -30,11 +29,11 @@ QUERY_ID = "sql.streaming.queryId"
 
 
 class Ingestion:
-    """`load` returns the streaming frame of the messages; it is called again when the query is restarted."""
+    """One run, from a source that is entered once the checkpoint is known to be the right one."""
 
-    def __init__(self, job: Job[Options], load: Callable[[], "DataFrame"]) -> None:
+    def __init__(self, job: Job[Options], source: FormatSource | FileSource) -> None:
         self._job = job
-        self._load = load
+        self._source = source
         options = job.options
         self._schema = read_json_schema(options.json_schema) if options.json_schema else None
         self._batches = Batches(job, self._schema)
@@ -45,16 +44,23 @@ class Ingestion:
         layout.check_format(self._job.spark, options.format)
         binding = Binding(self._job.spark, options.output, options.checkpoint)
         binding.check(self._subject())
-        run_query(self._start, self._job.stop, options.restarts, self._is_over, self._watch)
+        with self._source:
+            run_query(self._start, self._job.stop, options.restarts, self._is_over, self._watch)
         return self._sum_up()
 
     def _watch(self, query: "StreamingQuery") -> None:
-        self._batches.lag_rows = waiting_rows(query.lastProgress)
+        self._batches.lag_rows = self._source.waiting_rows(query)
 
     def _subject(self) -> Subject:
         options = self._job.options
         number = sha256(self._schema.json().encode()).hexdigest()[:16] if self._schema else ""
-        return Subject(tuple(sorted(options.topic)), options.topic_pattern, options.channel, number)
+        return Subject(
+            tuple(sorted(options.topic)),
+            options.topic_pattern,
+            options.channel,
+            number,
+            options.segment_format,
+        )
 
     def _start(self) -> "StreamingQuery":
         options = self._job.options
@@ -62,7 +68,7 @@ class Ingestion:
         if not options.available_now:
             trigger = {"processingTime": f"{options.interval_ns // NS_PER_MS} milliseconds"}
         return (
-            self._load()
+            self._source.load()
             .writeStream.foreachBatch(self._batches.write)
             .option("checkpointLocation", options.checkpoint)
             .trigger(**trigger)
@@ -146,14 +152,6 @@ class Batches:
             duration_s=round(duration_s, 3),
             lag_rows=self.lag_rows,
         )
-
-
-def waiting_rows(progress: Any) -> int | None:
-    """What the source reported of its spool before the last batch; None: not yet, or Spark is too old to ask it."""
-    try:
-        return int(json.loads(progress["sources"][0]["latestOffset"])["waiting"]["rows"])
-    except (TypeError, ValueError, KeyError, IndexError):
-        return None
 
 
 def _figures(*, has_errors: bool) -> "list[Column]":

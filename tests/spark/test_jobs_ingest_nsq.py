@@ -1,5 +1,6 @@
 """nsqfast-spark ingest from a real nsqd: each message once; and replay."""
 
+import json
 import shutil
 from importlib.metadata import version
 
@@ -7,9 +8,12 @@ import pyarrow.dataset
 import pytest
 
 from nsqfast.client.sync import Producer
+from nsqfast.spark.spool.segments import PARQUET
 from nsqfast.spark_jobs import ingest, replay
 from support.drain import address_of, drain
 from support.server import start_nsqd
+from support.spool import receiver_flags, row_count, segments, start_receiver
+from support.waiting import eventually
 
 
 @pytest.fixture(params=["nsqfast", pytest.param("go", marks=pytest.mark.go)])
@@ -65,6 +69,55 @@ def test_backup_loss_and_replay(spark, broker, tmp_path, request, capfd, quiet_l
         assert sorted(drain(again, "orders")) == sorted(
             b"%d\x00\xff" % n for n in range(count + 10)
         )
+
+
+@pytest.mark.soak
+def test_segments_that_spark_reads_itself(spark, broker, tmp_path, capfd, quiet_log):
+    """With a receiver of its own, and then with one that is there already; nothing is left in the spool."""
+    publish(broker, "orders", range(3000))
+    words = flags(broker, tmp_path, "--available-now", f"--segment-format={PARQUET}")
+    metrics = tmp_path / "metrics.jsonl"
+    assert ingest.main([*words, f"--metrics-file={metrics}"], spark) == 0
+    assert json.loads(metrics.read_text())["lag_rows"] is not None
+    assert ingested(tmp_path) == list(range(3000))
+    assert segments(tmp_path / "spool", with_done=False) == []
+    assert {segment.format for segment in segments(tmp_path / "spool")} == {PARQUET}
+    publish(broker, "orders", range(3000, 3010))
+    receiver = receiver_flags(
+        tmp_path / "spool", address_of(broker), f"--segment-format={PARQUET}",
+        f"--checkpoint={tmp_path}/check", topic="orders",
+    )  # fmt: skip
+    receiver[2] = "--channel=archive"
+    with start_receiver(*receiver) as tool:
+        eventually(lambda: row_count(tmp_path / "spool") == 3010)
+        own = ("--nsqd-tcp-address", "--consumer-opt")
+        external = [word for word in words if not word.startswith(own)]
+        assert ingest.main([*external, "--receiver=external"], spark) == 0
+        eventually(lambda: not segments(tmp_path / "spool", with_done=False))
+        assert tool.end() == 0, tool.text
+    assert ingested(tmp_path) == list(range(3010))
+    capfd.readouterr()
+    assert ingest.main(flags(broker, tmp_path, "--available-now"), spark) == 1
+    assert f"is that of --segment-format={PARQUET}" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ("--segment-format=orc", "it is arrow or parquet"),
+        ("--max-rows-per-trigger=5", "Spark's file source has --max-bytes-per-trigger"),
+        ("--num-partitions=5", "need --segment-format=arrow"),
+        ("--checkpoint=s3a://lake/check", "the receiver reads it"),
+    ],
+)
+def test_what_does_not_go_with_parquet_is_one_line(tmp_path, capfd, quiet_log, more, said):
+    words = [
+        "--topic=orders", "--channel=archive", "--nsqd-tcp-address=127.0.0.1:1", f"--spool={tmp_path}/spool",
+        f"--output={tmp_path}/out", f"--checkpoint={tmp_path}/check", f"--segment-format={PARQUET}", more,
+    ]  # fmt: skip
+    assert ingest.main(words) == 1
+    (line,) = capfd.readouterr().err.splitlines()
+    assert said in line
 
 
 @pytest.mark.soak

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ import pyarrow.parquet
 import pytest
 
 from nsqfast.client.sync import Producer
+from nsqfast.spark.spool.segments import ARROW, DONE, PARQUET
 from support.server import Server, start_nsqd
 from support.spark_home import JVM_FLAGS
 from support.tools import Tool
@@ -51,9 +53,15 @@ class Ingest:
     """The job as a user starts it, and the processes that belong to it."""
 
     def __init__(
-        self, folder: Path, address: str, master: str, tell: Callable[[str], object]
+        self,
+        folder: Path,
+        address: str,
+        master: str,
+        segment_format: str,
+        tell: Callable[[str], object],
     ) -> None:
         self.tell = tell
+        self.segment_format = segment_format
         self.output = folder / "lake"
         self.checkpoint = folder / "checkpoint"
         self.spool = folder / "spool"
@@ -61,6 +69,7 @@ class Ingest:
             sys.executable, "-m", "nsqfast.spark_jobs.main", "ingest", f"--master={master}",
             f"--topic={TOPIC}", f"--channel={CHANNEL}", f"--nsqd-tcp-address={address}",
             f"--spool={self.spool}", f"--output={self.output}", f"--checkpoint={self.checkpoint}",
+            f"--segment-format={segment_format}",
             f"--conf=spark.executor.extraJavaOptions={JVM_FLAGS}",
         ]  # fmt: skip
         self.tool = Tool(words)
@@ -98,8 +107,8 @@ class Ingest:
         wait_until(f"{count} messages in Parquet", lambda: self.count() >= count, self)
 
     def segments(self) -> int:
-        return len(list(self.spool.glob("*/*.arrow"))) + len(
-            list(self.spool.glob("*/done/*.arrow"))
+        return len(list(self.spool.glob(f"*/*.{self.segment_format}"))) + len(
+            list(self.spool.glob(f"*/{DONE[self.segment_format]}/*.{self.segment_format}"))
         )
 
     def is_between_write_and_commit(self) -> bool:
@@ -113,7 +122,8 @@ class Ingest:
         """All of the driver at once; nothing, if it has ended."""
         if self.tool.process.poll() is None:
             for process in self.processes("java"):
-                process.kill()
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
         self.tool.kill()
 
     def bodies(self) -> Iterator[int]:
@@ -149,9 +159,12 @@ def check(ingest: Ingest, server: Server, count: int) -> None:
     assert (left["depth"], left["in_flight_count"]) == (0, 0)
 
 
-@pytest.mark.parametrize("implementation", ["nsqfast", pytest.param("go", marks=pytest.mark.go)])
+@pytest.mark.parametrize(
+    ("implementation", "segment_format"),
+    [("nsqfast", ARROW), ("nsqfast", PARQUET), pytest.param("go", ARROW, marks=pytest.mark.go)],
+)
 def test_everything_is_killed_in_turn(
-    implementation: str, tmp_path: Path, tell: Callable[[str], object]
+    implementation: str, segment_format: str, tmp_path: Path, tell: Callable[[str], object]
 ) -> None:
     """Receiver, worker, executor, nsqd, driver: each while a part of 200,000 messages is on its way.
 
@@ -161,7 +174,9 @@ def test_everything_is_killed_in_turn(
     data.mkdir()
     server = start_nsqd(implementation, data, *DURABLE[implementation])
     try:
-        ingest = Ingest(tmp_path, address_of(server), "local-cluster[2,1,1024]", tell)
+        ingest = Ingest(
+            tmp_path, address_of(server), "local-cluster[2,1,1024]", segment_format, tell
+        )
         wait_until("the receiver", lambda: ingest.processes("nsqfast.spark.receiver"), ingest)
         kill_receiver(ingest, server)
         kill_worker(ingest, server)
@@ -218,7 +233,7 @@ def kill_driver(ingest: Ingest, server: Server, folder: Path) -> Ingest:
     publish(address_of(server), 4 * PART, PART)
     wait_until("a batch that is written", ingest.is_between_write_and_commit, ingest)
     ingest.kill()
-    ingest = Ingest(folder, address_of(server), "local[2,4]", ingest.tell)
+    ingest = Ingest(folder, address_of(server), "local[2,4]", ingest.segment_format, ingest.tell)
     wait_until("a commit", lambda: not ingest.is_between_write_and_commit(), ingest)
     ingest.wait_count(5 * PART)
     return ingest

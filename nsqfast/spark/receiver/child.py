@@ -55,6 +55,9 @@ class ReceiverSettings:
     retention_s: float | None = None
     seal_interval_s: float | None = None
     metrics_address: str = ""
+    checkpoint: Path | None = (
+        None  # of a query over Spark's file source; the segments are Parquet then
+    )
 
     def words(self) -> list[str]:
         """The flags, except those that may contain secrets: see `environment`."""
@@ -66,6 +69,8 @@ class ReceiverSettings:
             *(f"--nsqd-tcp-address={address}" for address in self.nsqd_tcp_addresses),
             *(f"--lookupd-http-address={address}" for address in self.lookupd_http_addresses),
         ]
+        if self.checkpoint is not None:
+            words += ["--segment-format=parquet", f"--checkpoint={self.checkpoint}"]
         for name, value in (
             ("topic-pattern", self.topic_pattern or None),
             ("max-in-flight", self.max_in_flight),

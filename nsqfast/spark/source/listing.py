@@ -68,6 +68,10 @@ class Listing:
         """Sorted by name."""
         return sorted(self._folders)
 
+    def live_rows(self) -> int:
+        """How many messages the segments have that are not released."""
+        return sum(one.row_count for folder in self._folders.values() for one in folder.live)
+
     def released(self, receiver: str) -> int:
         """The number of its last released segment; 0 if there is none."""
         return self._folders[receiver].released if receiver in self._folders else 0

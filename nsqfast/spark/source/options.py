@@ -58,6 +58,7 @@ class SourceOptions:
     fail_on_data_loss: bool = True
     is_embedded: bool = True
     client_options: tuple[str, ...] = field(default=(), repr=False)  # may contain secrets
+    checkpoint: Path | None = None  # if Spark's file source reads what the receiver seals
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> Self:
@@ -89,6 +90,7 @@ class SourceOptions:
             consumer_options=self.client_options,
             max_spool_bytes=self.max_spool_bytes,
             retention_s=self.retention_s,
+            checkpoint=self.checkpoint,
         )
 
 
