@@ -32,9 +32,7 @@ class Subject:
     topic_pattern: str
     channel: str
     json_schema: str = ""  # identifies the schema; "" = bodies are not checked
-    segment_format: str = (
-        ARROW  # each has a source of its own, which notes what is done in its own way
-    )
+    segment_format: str = ARROW  # of which depends how Spark notes what is done
 
     @property
     def words(self) -> str:

@@ -1,5 +1,6 @@
 """Where the messages of `ingest` come from: format("nsq"), or Spark's own file source on Parquet segments."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -37,8 +38,6 @@ class FormatSource:
 
     def waiting_rows(self, query: "StreamingQuery") -> int | None:
         """How many messages wait in the spool; None: not known. SpoolError: no more will come."""
-        import json
-
         try:
             offset: Any = json.loads(query.lastProgress["sources"][0]["latestOffset"])
             return int(offset["waiting"]["rows"])
@@ -64,6 +63,7 @@ class FileSource:
 
         self._query = SpoolQuery.open(self._settings, LossPolicy(is_strict=True))
         try:
+            self.load()  # refuses what Spark cannot read before anything is taken from nsqd
             if self._query.receiver is not None:
                 if self._options.available_now:
                     self._query.drain()
@@ -75,7 +75,7 @@ class FileSource:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Release what its own receiver, which has ended, did not live to see."""
+        """Release what was committed since its own receiver looked last."""
         from nsqfast.spark.receiver.releasing import Releaser
 
         try:

@@ -8,11 +8,13 @@ import pyarrow.dataset
 import pytest
 
 from nsqfast.client.sync import Producer
+from nsqfast.spark.spool.identity import open_spool
 from nsqfast.spark.spool.segments import PARQUET
+from nsqfast.spark.spool.writer import SegmentWriter
 from nsqfast.spark_jobs import ingest, replay
 from support.drain import address_of, drain
 from support.server import start_nsqd
-from support.spool import receiver_flags, row_count, segments, start_receiver
+from support.spool import make_rows, receiver_flags, row_count, segments, start_receiver
 from support.waiting import eventually
 
 
@@ -118,6 +120,22 @@ def test_what_does_not_go_with_parquet_is_one_line(tmp_path, capfd, quiet_log, m
     assert ingest.main(words) == 1
     (line,) = capfd.readouterr().err.splitlines()
     assert said in line
+
+
+def test_a_spool_of_arrow_is_refused_before_anything_is_received(spark, tmp_path, capfd, quiet_log):
+    """The nsqd that there is not would be waited for."""
+    open_spool(tmp_path / "spool", "orders", "archive")
+    writer = SegmentWriter.open(tmp_path / "spool", "r0")
+    writer.seal([make_rows(range(3))])
+    writer.close()
+    words = [
+        "--topic=orders", "--channel=archive", "--nsqd-tcp-address=127.0.0.1:1", f"--spool={tmp_path}/spool",
+        f"--output={tmp_path}/out", f"--checkpoint={tmp_path}/check", f"--segment-format={PARQUET}", "--available-now",
+    ]  # fmt: skip
+    assert ingest.main(words, spark) == 1
+    said = capfd.readouterr().err
+    assert "are of Arrow" in said
+    assert "connection refused" not in said
 
 
 @pytest.mark.soak

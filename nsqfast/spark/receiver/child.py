@@ -55,9 +55,7 @@ class ReceiverSettings:
     retention_s: float | None = None
     seal_interval_s: float | None = None
     metrics_address: str = ""
-    checkpoint: Path | None = (
-        None  # of a query over Spark's file source; the segments are Parquet then
-    )
+    checkpoint: Path | None = None  # of a query over Spark's file source, which reads Parquet
 
     def words(self) -> list[str]:
         """The flags, except those that may contain secrets: see `environment`."""

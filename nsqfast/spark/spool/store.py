@@ -60,7 +60,6 @@ class Store:
 
     def put(self, segment: Segment) -> None:
         """It is there when this returns. OSError: it may be; call it again."""
-        path = segment.find()
-        assert path is not None, "it stays here until it is stored, and then for its retention"
+        path = segment.find() or segment.path
         with self._system.open_output_stream(f"{self._folder}/{segment.name}") as file:
             file.write(path.read_bytes())
