@@ -13,10 +13,10 @@ WORK = ".work"  # what docs/BACKUP.md puts behind the name of the folder of fini
 
 
 def list_files(folder: Path) -> Iterator[Path]:
-    """Yield the files in it and below it, but what is removed meanwhile or may not be read."""
+    """Yield the files in it and below it, but what is no folder, is removed meanwhile or may not be read."""
 
     def judge(error: OSError) -> None:
-        if not isinstance(error, (FileNotFoundError, PermissionError)):
+        if not isinstance(error, (FileNotFoundError, NotADirectoryError, PermissionError)):
             raise error
 
     for place, _, names in os.walk(folder, onerror=judge):

@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import re
 import sys
 import threading
 import traceback
@@ -303,7 +304,9 @@ def test_a_program_that_just_ends(broker, address, topic, ending, status):
     )
     assert done.returncode == status, done.stderr
     if status != 1:
-        assert done.stderr == ""
+        # asyncio's debug mode names what was slow, on a busy machine anything.
+        slow = re.compile(r"Executing <.*> took [\d.]+ seconds")
+        assert [line for line in done.stderr.splitlines() if not slow.fullmatch(line)] == []
     assert topic_stats(broker.http, topic)["message_count"] == 1
     eventually(lambda: channel(broker, topic)["depth"] == 1)
     eventually(lambda: channel(broker, topic)["in_flight_count"] == 0)
