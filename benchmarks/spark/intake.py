@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from spark.sample import Sample
 
 STOP_TIMEOUT_S = 60.0
-PARQUET = "--segment-format=parquet"
+# Of so many in flight some are finished when nsqd has no more, also in a short run.
+PARQUET = ("--segment-format=parquet", "--max-in-flight=5000")
 
 
 def receive(broker: Broker, topic: str, folder: Path, count: int, *more: str) -> Sample:
@@ -45,7 +46,7 @@ def count_spooled(folder: Path) -> int:
 
 def receive_parquet(broker: Broker, topic: str, folder: Path, count: int) -> Sample:
     """Run the receiver into its spool alone."""
-    return receive(broker, topic, folder, count, PARQUET)
+    return receive(broker, topic, folder, count, *PARQUET)
 
 
 def receive_into_bucket(broker: Broker, topic: str, folder: Path, count: int) -> Sample:
@@ -53,7 +54,7 @@ def receive_into_bucket(broker: Broker, topic: str, folder: Path, count: int) ->
     with Bucket() as bucket:
         bucket.make()
         os.environ.update(KEYS)
-        return receive(broker, topic, folder, count, PARQUET, f"--store={bucket.url}")
+        return receive(broker, topic, folder, count, *PARQUET, f"--store={bucket.url}")
 
 
 def receive_plainly(broker: Broker, topic: str, folder: Path, count: int) -> Sample | None:
