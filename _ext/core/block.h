@@ -39,7 +39,7 @@ static void *nsq_block_resize(void *block, ptrdiff_t before, ptrdiff_t size) {
         made = malloc((size_t)size);
     if (made == MAP_FAILED || made == NULL)
         return NULL;
-    if (before < NSQ_MAPPED_SIZE || size < NSQ_MAPPED_SIZE) {
+    if (before > 0 && (before < NSQ_MAPPED_SIZE || size < NSQ_MAPPED_SIZE)) {
         memcpy(made, block, (size_t)(before < size ? before : size));
         nsq_block_free(block, before);
     }

@@ -40,9 +40,9 @@ cdef class Body:
         charge(&account, size)
 
     cdef int grow(self, Py_ssize_t wanted) except -1:
-        # What is announced is taken at once as long as that is no mapping: nothing is copied, and memory that is not
-        # filled costs nothing.
-        cdef Py_ssize_t capacity = max(self.capacity, INPUT_SIZE, min(self.announced_size, MAPPED_SIZE - 1))
+        # What is announced is taken at once, up to the first mapping: nothing is copied, and memory that is not filled
+        # costs nothing. Blocks of malloc that such bodies grow out of would stay with the process.
+        cdef Py_ssize_t capacity = max(self.capacity, INPUT_SIZE, min(self.announced_size, MAPPED_SIZE))
         cdef char *data
         while capacity < wanted:
             capacity *= 2
