@@ -1,5 +1,6 @@
 """Where the messages of `ingest` come from: format("nsq"), or Spark's own file source on Parquet segments."""
 
+import contextlib
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -61,17 +62,16 @@ class FileSource:
         from nsqfast.spark.source.loss import LossPolicy
         from nsqfast.spark.source.query import SpoolQuery
 
-        self._query = SpoolQuery.open(self._settings, LossPolicy(is_strict=True))
-        try:
+        with contextlib.ExitStack() as stack:
+            self._query = SpoolQuery.open(self._settings, LossPolicy(is_strict=True))
+            stack.callback(self._query.close)
             self.load()  # refuses what Spark cannot read before anything is taken from nsqd
             if self._query.receiver is not None:
                 if self._options.available_now:
                     self._query.drain()
                 else:
                     self._query.receiver.start()
-        except BaseException:
-            self._query.close()
-            raise
+            stack.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -98,9 +98,12 @@ class FileSource:
         self._spark.conf.set(LISTING, LISTING_FILES)
         return nsqfast.spark.stream(self._spark, self._settings.spool, **chosen)
 
-    def waiting_rows(self, query: "StreamingQuery") -> int:  # noqa: ARG002 - as the other one
+    def waiting_rows(self, _query: "StreamingQuery") -> int:
         """As `FormatSource.waiting_rows`, with those of the batch that runs."""
-        self._query.look_after_receiver()
+        if self._query.receiver is not None:
+            self._query.receiver.check()
+        else:
+            self._query.look_for_receiver()
         self._query.listing.refresh()
         return self._query.listing.live_rows()
 

@@ -26,8 +26,8 @@ def stream(
 ) -> "DataFrame":
     """Return the stream of the messages of a spool of Parquet segments, which Spark itself reads.
 
-    `options` are those of Spark's file source, as maxFilesPerTrigger. SpoolError: there is no such spool, or it has
-    something that Spark cannot read.
+    In place of a spool it may be the address of a store (`s3a://BUCKET/FOLDER`). `options` are those of Spark's file
+    source, as maxFilesPerTrigger. SpoolError: there is no such spool, or it has something that Spark cannot read.
     """
     from nsqfast.spark.native import read_by
 

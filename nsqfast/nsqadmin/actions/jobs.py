@@ -115,7 +115,7 @@ class Job:
         target = self.targets[0]
         if len(self.targets) != 1:
             count = len(self.targets if self.is_running else self.done)
-            return f"{verb} {count:,} {target.item.kind}s"
+            return f"{verb} {count:,} {target.item.kind}{'' if count == 1 else 's'}"
         node = target.nodes[0] if self.action is Action.TOMBSTONE else ""
         return f"{verb} {object_of(self.action, target.item, node)}"
 

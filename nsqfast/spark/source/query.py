@@ -99,13 +99,6 @@ class SpoolQuery:
                 "no receiver writes to %s: start nsqfast-nsq-spool --spool=%s", spool, spool
             )
 
-    def look_after_receiver(self) -> None:
-        """Start its own again if it died; see whether an external one runs. SpoolError: it dies again and again."""
-        if self.receiver is not None:
-            self.receiver.check()
-        else:
-            self.look_for_receiver()
-
     def release(self, end: Offset) -> None:
         """Spark has everything up to there. Once a minute, also remove old released segments."""
         spool = self.options.spool

@@ -227,7 +227,7 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._target is not None:
             return
         if query.receiver is None:
-            query.look_after_receiver()
+            query.look_for_receiver()
             return
         if self._is_drain_due:
             query.drain()
@@ -238,7 +238,7 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             query.drain()
             self._was_drained = True
         query.receiver.start()
-        query.look_after_receiver()
+        query.receiver.check()
 
     def _set_target(self, query: SpoolQuery) -> None:
         query.listing.refresh()
