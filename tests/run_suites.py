@@ -21,6 +21,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -123,10 +124,10 @@ class Runner:
         log, cache = self.logs / f"{name}.log", self.logs / f"cache-{name}"
         log.parent.mkdir(parents=True, exist_ok=True)
         began_s = time.monotonic()
-        with log.open("wb") as out:
+        with make_folder() as folder, log.open("wb") as out:
             # A session of its own: Ctrl-C reaches it once, from here.
             process = subprocess.Popen(
-                [PYTEST, "-o", f"cache_dir={cache}", *arguments],
+                [PYTEST, "-o", f"cache_dir={cache}", f"--basetemp={folder}/t", *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=subprocess.STDOUT,
@@ -200,6 +201,11 @@ class Runner:
     def sum_up(self):
         """All counts, as pytest says them."""
         return say_counts(sum((one.counts for one in self.ended), Counter())) or "no tests ran"
+
+
+def make_folder():
+    """For the files of one pytest: several that share a folder remove old files there at the same time, and fail."""
+    return tempfile.TemporaryDirectory(prefix="nsqfast-", ignore_cleanup_errors=True)
 
 
 def read_failed(cache, text):

@@ -5,6 +5,7 @@ import shlex
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 import psutil
 import pytest
@@ -116,6 +117,14 @@ def test_suites_beside_each_other(run, capsys):
     assert "def test_c(): assert 1 == 2" in said
     assert "No module named 'no_such_module'" in said
     assert "def test_a()" not in said
+
+
+def test_the_files_of_a_suite_are_its_own_and_go_with_it(run, tmp_path):
+    text = "import pathlib\ndef test_a(tmp_path): pathlib.Path(f'{__file__}.place').write_text(str(tmp_path))\n"
+    run(one=text, other=text)
+    places = [Path(path.read_text()) for path in tmp_path.glob("*.place")]
+    assert len({place.parent for place in places}) == 2
+    assert not any(place.exists() for place in places)
 
 
 def test_what_guards_messages(monkeypatch):
