@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import nsqfast.spark
+from nsqfast.spark.source.listing import measure_lag
 from nsqfast.spark.spool.segments import PARQUET
 from nsqfast.spark_jobs.ingest_options import Options
 from nsqfast.spark_jobs.job import Job
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 # With more files in a batch Spark runs a job to list them, which takes as long as reading them.
 LISTING = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 LISTING_FILES = 10_000
+
+Lag = dict[str, float]  # as `measure_lag` returns it
 
 
 class FormatSource:
@@ -37,13 +40,13 @@ class FormatSource:
         """Return the messages as a stream; again for a query that is started again."""
         return self._reader.load()
 
-    def waiting_rows(self, query: "StreamingQuery") -> int | None:
-        """How many messages wait in the spool; None: not known. SpoolError: no more will come."""
+    def measure_lag(self, query: "StreamingQuery") -> Lag:
+        """Return what waits in the spool, as far as it is known. SpoolError: no more will come."""
         try:
             offset: Any = json.loads(query.lastProgress["sources"][0]["latestOffset"])
-            return int(offset["waiting"]["rows"])
+            return dict(offset["waiting"])
         except (TypeError, ValueError, KeyError, IndexError):
-            return None  # not yet, or Spark is too old to ask the source
+            return {}  # not yet, or Spark is too old to ask the source
 
 
 class FileSource:
@@ -98,14 +101,14 @@ class FileSource:
         self._spark.conf.set(LISTING, LISTING_FILES)
         return nsqfast.spark.stream(self._spark, self._settings.spool, **chosen)
 
-    def waiting_rows(self, _query: "StreamingQuery") -> int:
-        """As `FormatSource.waiting_rows`, with those of the batch that runs."""
+    def measure_lag(self, _query: "StreamingQuery") -> Lag:
+        """As `FormatSource.measure_lag`, with the batch that runs."""
         if self._query.receiver is not None:
             self._query.receiver.check()
         else:
             self._query.look_for_receiver()
         self._query.listing.refresh()
-        return self._query.listing.live_rows()
+        return measure_lag(self._query.listing.live())
 
 
 def make_source(job: Job[Options]) -> FormatSource | FileSource:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from nsqfast.spark_jobs import layout
 from nsqfast.spark_jobs.binding import Binding, Subject
 from nsqfast.spark_jobs.ingest_options import Options
-from nsqfast.spark_jobs.ingest_source import FileSource, FormatSource
+from nsqfast.spark_jobs.ingest_source import FileSource, FormatSource, Lag
 from nsqfast.spark_jobs.job import EXIT_BAD, EXIT_OK, Job
 from nsqfast.spark_jobs.json_bodies import ERROR, VALUE, parse_bodies
 from nsqfast.spark_jobs.json_schema import read_json_schema
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 NS_PER_MS = 1_000_000
 NS_PER_S = 1_000_000_000
 QUERY_ID = "sql.streaming.queryId"
+NAME_LENGTH_MAX = 200  # of a query, which each of its events repeats
 
 
 class Ingestion:
@@ -49,7 +50,7 @@ class Ingestion:
         return self._sum_up()
 
     def _watch(self, query: "StreamingQuery") -> None:
-        self._batches.lag_rows = self._source.waiting_rows(query)
+        self._batches.lag = self._source.measure_lag(query)
 
     def _subject(self) -> Subject:
         options = self._job.options
@@ -69,7 +70,8 @@ class Ingestion:
             trigger = {"processingTime": f"{options.interval_ns // NS_PER_MS} milliseconds"}
         return (
             self._source.load()
-            .writeStream.foreachBatch(self._batches.write)
+            .writeStream.queryName(self._subject().words[:NAME_LENGTH_MAX])
+            .foreachBatch(self._batches.write)
             .option("checkpointLocation", options.checkpoint)
             .trigger(**trigger)
             .start()
@@ -103,7 +105,7 @@ class Batches:
         self._options = job.options
         self._schema = schema
         self._last = ""  # the last counted batch
-        self.lag_rows: int | None = None  # None: not known
+        self.lag: Lag = {}  # empty: not known
         self.count = 0
         self.rows = 0
         self.bytes = 0
@@ -150,7 +152,7 @@ class Batches:
             redelivered=figures["redelivered"],
             delay_s=round(time.time() - figures["oldest_ns"] / NS_PER_S, 3),
             duration_s=round(duration_s, 3),
-            lag_rows=self.lag_rows,
+            **{f"lag_{name}": self.lag.get(name) for name in ("rows", "bytes", "age_s")},
         )
 
 

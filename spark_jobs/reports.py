@@ -43,6 +43,8 @@ GAUGES = {
     "duration_s": "How long the last batch took, in seconds.",
     "delay_s": "From publishing to the end of the batch, for the oldest message of the last batch, in seconds.",
     "lag_rows": "Messages that waited in the spool behind the batch before.",
+    "lag_bytes": "Bytes of their segments.",
+    "lag_age_s": "For how long the oldest of them had waited, in seconds.",
 }
 
 

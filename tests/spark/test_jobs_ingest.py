@@ -49,9 +49,11 @@ class Source(contextlib.nullcontext):
     def __init__(self, load):
         super().__init__()
         self.load = load
+        self.names = set()  # of the queries
 
-    def waiting_rows(self, _query):
-        return None
+    def measure_lag(self, query):
+        self.names.add(query.name)
+        return {}
 
 
 @pytest.fixture
@@ -63,7 +65,7 @@ def arrivals(spark, tmp_path):
 def run(spark, arrivals, tmp_path, capfd, quiet_log):
     """Run the job on what has arrived; gives the exit status and what it said on stderr."""
 
-    def run(*flags, output="out", checkpoint="check", topic="orders", load=None):
+    def run(*flags, output="out", checkpoint="check", topic="orders", load=None, source=None):
         words = [
             f"--topic={topic}", "--channel=archive", "--nsqd-tcp-address=127.0.0.1:1", f"--spool={tmp_path}/spool",
             f"--output={tmp_path / output}", f"--checkpoint={tmp_path / checkpoint}", "--available-now", *flags,
@@ -71,7 +73,7 @@ def run(spark, arrivals, tmp_path, capfd, quiet_log):
         status = run_job(
             "ingest",
             parser(ingest.Options, "ingest", words),
-            lambda job: Ingestion(job, Source(load or arrivals.load)).run(),
+            lambda job: Ingestion(job, source or Source(load or arrivals.load)).run(),
             spark,
         )
         return status, capfd.readouterr().err
@@ -88,8 +90,9 @@ def bodies(spark, folder):
 def test_messages_stand_by_topic_date_and_hour(spark, arrivals, run, tmp_path):
     arrivals.add(b"one", b"two", hour=0)
     arrivals.add(b"\xff\x00", hour=13, attempts=2)
-    metrics = tmp_path / "metrics.jsonl"
-    assert run(f"--metrics-file={metrics}")[0] == 0
+    metrics, source = tmp_path / "metrics.jsonl", Source(arrivals.load)
+    assert run(f"--metrics-file={metrics}", source=source)[0] == 0
+    assert source.names == {"orders on channel archive"}
     assert bodies(spark, tmp_path / "out") == sorted([b"one", b"two", b"\xff\x00"])
     folders = {
         path.parent.relative_to(tmp_path / "out") for path in (tmp_path / "out").rglob("*.parquet")

@@ -1,8 +1,10 @@
 """The readers, called as Spark's processes do, in this one."""
 
 import json
+import os
 import pickle
 import shutil
+import time
 from types import SimpleNamespace
 
 import pyarrow as pa
@@ -191,9 +193,14 @@ def test_what_waits_is_reported(spool, streams):
     assert reader.reportLatestOffset() is None
     start = reader.initialOffset()
     reader.latestOffset(start, ReadMaxRows(10))
+    segments = list_segments(spool / "r0")
+    for segment, hours in zip(segments, (3, 2, 1), strict=True):
+        os.utime(segment.path, (0, time.time() - 3600 * hours))
     told = reader.reportLatestOffset()
     assert told["spools"] == {"r0": 3}
-    assert (told["waiting"]["segments"], told["waiting"]["rows"]) == (2, 20)
+    waiting = told["waiting"]
+    assert 2 * 3600 <= waiting.pop("age_s") < 3 * 3600
+    assert waiting == {"segments": 2, "rows": 20, "bytes": segments[1].size + segments[2].size}
 
 
 @needs_admission

@@ -1,6 +1,5 @@
 """Chooses what one batch of a stream takes: whole segments, oldest first over all receivers, up to a limit."""
 
-import contextlib
 import heapq
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,7 +28,8 @@ def admit(waiting: Mapping[str, Sequence[Segment]], limit: Limit) -> dict[str, i
     size = sum(segment.size for segments in filled.values() for segment in segments)
     if limit.admits(row_count, size):
         return {receiver: segments[-1].number for receiver, segments in filled.items()}
-    return _admit_oldest(filled, limit, _sealed_ns if len(filled) > 1 else _never)
+    # A missing segment, which the planning reports, comes first so that it delays none; one receiver needs no order.
+    return _admit_oldest(filled, limit, Segment.sealed_ns if len(filled) > 1 else lambda _: 0)
 
 
 def _admit_oldest(
@@ -53,16 +53,3 @@ def _admit_oldest(
         else:
             heapq.heappop(heads)
     return taken
-
-
-def _sealed_ns(segment: Segment) -> int:
-    """When it was written; a missing one, which the planning reports, comes first so that it delays none."""
-    for path in (segment.path, segment.done_path):
-        with contextlib.suppress(FileNotFoundError):
-            return path.stat().st_mtime_ns
-    return 0
-
-
-def _never(_segment: Segment) -> int:
-    """A single receiver needs no order."""
-    return 0

@@ -21,8 +21,25 @@ from nsqfast.spark.spool.segments import (
 
 # A folder's modification time has a coarse clock: it misses changes in the tick in which the folder was read.
 CLOCK_TICK_NS = 2_000_000_000
+NS_PER_S = 1_000_000_000
 
 _number = attrgetter("number")
+
+
+def measure_lag(waiting: Sequence[Segment]) -> dict[str, float]:
+    """Return how many segments wait, their messages and bytes, and for how long the oldest has waited.
+
+    Those of a receiver are in order.
+    """
+    now_ns = time.time_ns()
+    oldest = {segment.folder: segment for segment in reversed(waiting)}
+    sealed_ns = min((one.sealed_ns() or now_ns for one in oldest.values()), default=now_ns)
+    return {
+        "segments": len(waiting),
+        "rows": sum(segment.row_count for segment in waiting),
+        "bytes": sum(segment.size for segment in waiting),
+        "age_s": round(max(0, now_ns - sealed_ns) / NS_PER_S, 3),
+    }
 
 
 @dataclass(slots=True)
@@ -68,9 +85,9 @@ class Listing:
         """Sorted by name."""
         return sorted(self._folders)
 
-    def live_rows(self) -> int:
-        """How many messages the segments have that are not released."""
-        return sum(one.row_count for folder in self._folders.values() for one in folder.live)
+    def live(self) -> list[Segment]:
+        """Return those that are not released, by receiver, in order."""
+        return [segment for folder in self._folders.values() for segment in folder.live]
 
     def released(self, receiver: str) -> int:
         """The number of its last released segment; 0 if there is none."""

@@ -16,6 +16,7 @@ from nsqfast import logs
 from nsqfast.errors import OptionsError
 from nsqfast.spark.errors import errors_as_lines, is_spark_process
 from nsqfast.spark.source.admission import Limit, admit
+from nsqfast.spark.source.listing import measure_lag
 from nsqfast.spark.source.loss import LossPolicy
 from nsqfast.spark.source.offset import Offset
 from nsqfast.spark.source.options import SourceOptions, check_schema
@@ -134,11 +135,7 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ]
         last = {name: found[-1].number for name, found in self._waiting.items() if found}
         return Offset(self._given.identity, {**given, **last}).to_json() | {
-            "waiting": {
-                "segments": len(segments),
-                "rows": sum(segment.row_count for segment in segments),
-                "bytes": sum(segment.size for segment in segments),
-            }
+            "waiting": measure_lag(segments)
         }
 
     @errors_as_lines()

@@ -8,6 +8,7 @@ the names alone tell what a query may take at once. That of a Parquet segment ha
 takes no file twice, and knows files by their names, so none of a new spool may be called as one of a removed spool was.
 """
 
+import contextlib
 import os
 import re
 from collections.abc import Iterator
@@ -51,6 +52,13 @@ class Segment:
     def done_path(self) -> Path:
         """Where it is from then on, until its retention ends."""
         return self.folder / DONE[self.format] / self.name
+
+    def sealed_ns(self) -> int:
+        """When it was written; 0 if it does not exist."""
+        for path in (self.path, self.done_path):
+            with contextlib.suppress(FileNotFoundError):
+                return path.stat().st_mtime_ns
+        return 0
 
     def find(self) -> Path | None:
         """Where it is now; None if it does not exist."""
