@@ -7,7 +7,7 @@ import pytest
 
 from nsqfast.spark.spool.segments import PARQUET
 from nsqfast.spark.spool.writer import SegmentWriter
-from support.bucket import KEYS, Bucket
+from support.bucket import KEYS, Bucket, GoogleBucket
 from support.drain import address_of
 from support.spool import (
     channel_state,
@@ -31,9 +31,9 @@ NATIVE = f"--segment-format={PARQUET}"
 SOON = "--msg-timeout=1s"
 
 
-@pytest.fixture
-def bucket():
-    with Bucket() as bucket:
+@pytest.fixture(params=[Bucket, GoogleBucket], ids=["s3", "gs"])
+def bucket(request):
+    with request.param() as bucket:
         yield bucket
 
 
@@ -81,8 +81,9 @@ def test_a_bucket_that_is_not_there_is_waited_for(ours, topic, bucket, flags):
 
 
 @pytest.mark.soak
+@pytest.mark.parametrize("bucket", [Bucket], indirect=True, ids=["s3"])
 def test_a_bucket_that_stands_still_answers_twice(ours, topic, bucket, flags):
-    """What was sent in vain, and again, arrives in the end as often as it was sent."""
+    """What was sent in vain, and again, arrives in the end as often as it was sent. Google's client waits longer."""
     bucket.make()
     with start_receiver(*flags, "--metrics-address=127.0.0.1:0", **KEYS) as tool:
         bucket.server.process.send_signal(signal.SIGSTOP)
@@ -126,6 +127,8 @@ def test_what_an_earlier_one_left_is_stored_without_a_message(spool, ours, topic
         (("--store=s3://", NATIVE), "is a bucket and a folder"),
         (("--store=https://key:word@lake/x", NATIVE), "is a bucket and a folder"),
         (("--store=s3://key:word@lake/x", NATIVE), "but no secrets"),
+        (("--store=gs://anonymous:word@lake/x", NATIVE), "but no secrets"),
+        (("--store=gs://lake/x?region=eu", NATIVE), "GOOGLE_APPLICATION_CREDENTIALS"),
         (("--store=s3://lake/x?secret_key=word", NATIVE), "but no secrets"),
         (("--store=s3://lake/x?region=a&scheme=ftp", NATIVE), "scheme"),
         (("--store=s3://lake/x",), "--store needs --segment-format=parquet"),

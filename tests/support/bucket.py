@@ -1,9 +1,10 @@
-"""A bucket of S3's own protocol on this machine, kept in memory by moto's server."""
+"""Buckets on this machine, kept in memory by a server that speaks the protocol of S3 (moto) or of Google's storage."""
 
 from __future__ import annotations
 
 import re
 import sys
+from datetime import timedelta
 from typing import TYPE_CHECKING, Self
 
 import pyarrow.parquet as pq
@@ -18,16 +19,26 @@ KEYS = {"AWS_ACCESS_KEY_ID": "somebody", "AWS_SECRET_ACCESS_KEY": "secret"}
 
 
 class Bucket:
-    """Runs within a `with`; `make` makes the bucket, which there is not at first."""
+    """Of S3. Runs within a `with`; `make` makes the bucket, which there is not at first."""
+
+    command = ("-m", "moto.server", "-H", "127.0.0.1", "-p", "0")
+    running = r"Running on http://(\S+)"
+    before, after = "s3://", "&region=us-east-1"  # of the address
 
     def __enter__(self) -> Self:
-        command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"]
-        self.server = Tool(command)
-        self.server.wait_for(lambda tool: b"Running on" in tool.err + tool.out)
-        found = re.search(r"Running on http://(\S+)", self.server.text)
+        self.server = Tool([sys.executable, *self.command])
+        self.server.wait_for(lambda tool: re.search(self.running, tool.text))
+        found = re.search(self.running, self.server.text)
         assert found is not None
         self.address = found[1]
-        self._system = fs.S3FileSystem(
+        self._system = self.connect()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.server.kill()
+
+    def connect(self) -> fs.FileSystem:
+        return fs.S3FileSystem(
             access_key=KEYS["AWS_ACCESS_KEY_ID"],
             secret_key=KEYS["AWS_SECRET_ACCESS_KEY"],
             scheme="http",
@@ -35,15 +46,11 @@ class Bucket:
             region="us-east-1",
             allow_bucket_creation=True,
         )
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.server.kill()
 
     @property
     def url(self) -> str:
         """For --store."""
-        return f"s3://lake/orders?scheme=http&endpoint_override={self.address}&region=us-east-1"
+        return f"{self.before}lake/orders?scheme=http&endpoint_override={self.address}{self.after}"
 
     def make(self) -> None:
         """Make it."""
@@ -58,3 +65,30 @@ class Bucket:
     def read(self) -> pa.Table:
         """All rows, as any reader of Parquet sees them."""
         return pq.read_table("lake/orders", filesystem=self._system)
+
+
+SERVE = """
+from functools import partial
+from http.server import HTTPServer
+from gcp_storage_emulator.server import RequestHandler
+from gcp_storage_emulator.storage import Storage
+server = HTTPServer(("127.0.0.1", 0), partial(RequestHandler, Storage(use_memory_fs=True)))
+print(f"Running on http://127.0.0.1:{server.server_port}", flush=True)
+server.serve_forever()
+"""
+
+
+class GoogleBucket(Bucket):
+    """Of Google's storage."""
+
+    command = ("-c", SERVE)
+    before, after = "gs://anonymous@", ""
+
+    def connect(self) -> fs.FileSystem:
+        return fs.GcsFileSystem(
+            anonymous=True,
+            scheme="http",
+            endpoint_override=self.address,
+            project_id="tests",
+            retry_time_limit=timedelta(seconds=10),
+        )

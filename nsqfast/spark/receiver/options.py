@@ -46,7 +46,8 @@ class Options(ClientOptions):
 
     spool: str = option(STRING, "", "folder of the spool", group="Spool")
     store: str = option(
-        STRING, "", "bucket and folder that sealed segments go to, s3://BUCKET/FOLDER?region=REGION; needs parquet")
+        STRING, "", "bucket and folder that sealed segments go to, s3://BUCKET/FOLDER?region=REGION or"
+        " gs://BUCKET/FOLDER; needs parquet")
     receiver: str = option(STRING, "r0", "name of this receiver; each of several on one spool has its own")
     segment_format: str = option(
         text_such_as(*FORMATS), ARROW, 'format of segments: arrow for format("nsq"), parquet for other readers')

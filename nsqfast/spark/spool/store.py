@@ -4,6 +4,8 @@ Each is stored by one call, after which all of it is there under its name, or no
 number, so a second call for one whose answer was lost changes nothing.
 """
 
+from collections.abc import Callable
+from datetime import timedelta
 from typing import Self
 from urllib.parse import parse_qsl, urlsplit
 
@@ -13,15 +15,16 @@ from nsqfast.gotext import os_error
 from nsqfast.spark.spool.identity import SpoolError
 from nsqfast.spark.spool.segments import Segment
 
-SETTINGS = ("region", "endpoint_override", "scheme")  # as Arrow's own addresses have them
 # Arrow's own patience with a server that stands still is over four minutes; the receiver tries again itself.
 CONNECT_TIMEOUT_S = 5.0
 REQUEST_TIMEOUT_S = 5.0
 ATTEMPTS = 2
+GCS_TIMEOUT_S = 20.0
+ANONYMOUS = "anonymous"  # in place of a user: no credentials are looked for
 
 
 class Store:
-    """The folder of one receiver in a bucket of S3 or of what speaks like it."""
+    """The folder of one receiver in a bucket of S3, of Google's, or of what speaks like one of them."""
 
     def __init__(self, system: fs.FileSystem, folder: str) -> None:
         self._system = system
@@ -32,27 +35,20 @@ class Store:
         """SpoolError: that is no bucket, or nobody knows its region. Whether it exists is seen later."""
         parts = urlsplit(url)
         settings = dict(parse_qsl(parts.query))
-        if parts.scheme != "s3" or not parts.hostname:
+        if parts.scheme not in _KINDS or not parts.hostname:
             raise SpoolError(
-                f"--store is {parts.scheme}://{parts.hostname or ''}; it is a bucket and a folder, s3://BUCKET/FOLDER."
-                " For a folder of this machine, also a mounted one, --spool is enough"
+                f"--store is {parts.scheme}://{parts.hostname or ''}; it is a bucket and a folder, s3://BUCKET/FOLDER"
+                " or gs://BUCKET/FOLDER. For a folder of this machine, also a mounted one, --spool is enough"
             )
-        if "@" in parts.netloc or settings.keys() - set(SETTINGS):
+        open_system, names, secrets = _KINDS[parts.scheme]
+        has_user = "@" in parts.netloc and not parts.netloc.startswith(f"{ANONYMOUS}@")
+        if has_user or settings.keys() - set(names):
             raise SpoolError(
-                f"--store: an address has {', '.join(SETTINGS)}, but no secrets, which logs and lists of processes"
-                " would show: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or use the machine's role"
+                f"--store: an address has {', '.join(names)}, but no secrets, which logs and lists of processes would"
+                f" show: set {secrets}, or use the machine's role"
             )
         try:
-            if not settings.keys() & {"region", "endpoint_override"}:
-                settings["region"] = fs.resolve_s3_region(parts.hostname)
-            system = fs.S3FileSystem(
-                **settings,
-                connect_timeout=CONNECT_TIMEOUT_S,
-                request_timeout=REQUEST_TIMEOUT_S,
-                retry_strategy=fs.AwsStandardS3RetryStrategy(ATTEMPTS),
-                # One request for a segment of up to 5 MiB instead of three.
-                allow_delayed_open=True,
-            )
+            system = open_system(parts.hostname, settings, parts.username == ANONYMOUS)
         except (OSError, ValueError) as error:
             reason = os_error(error) if isinstance(error, OSError) else str(error)
             raise SpoolError(f"--store: {reason}") from None
@@ -63,3 +59,36 @@ class Store:
         path = segment.find() or segment.path
         with self._system.open_output_stream(f"{self._folder}/{segment.name}") as file:
             file.write(path.read_bytes())
+
+
+def _open_s3(bucket: str, settings: dict[str, str], is_anonymous: bool) -> fs.FileSystem:
+    if not settings.keys() & {"region", "endpoint_override"}:
+        settings["region"] = fs.resolve_s3_region(bucket)
+    return fs.S3FileSystem(
+        **settings,
+        anonymous=is_anonymous,
+        connect_timeout=CONNECT_TIMEOUT_S,
+        request_timeout=REQUEST_TIMEOUT_S,
+        retry_strategy=fs.AwsStandardS3RetryStrategy(ATTEMPTS),
+        # One request for a segment of up to 5 MiB instead of three.
+        allow_delayed_open=True,
+    )
+
+
+def _open_gcs(_bucket: str, settings: dict[str, str], is_anonymous: bool) -> fs.FileSystem:
+    return fs.GcsFileSystem(
+        **settings, anonymous=is_anonymous, retry_time_limit=timedelta(seconds=GCS_TIMEOUT_S)
+    )
+
+
+# By scheme: how it is opened, the settings that its address may have (as Arrow's own), where its secrets come from.
+_KINDS: dict[
+    str, tuple[Callable[[str, dict[str, str], bool], fs.FileSystem], tuple[str, ...], str]
+] = {
+    "s3": (
+        _open_s3,
+        ("region", "endpoint_override", "scheme"),
+        "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+    ),
+    "gs": (_open_gcs, ("endpoint_override", "scheme"), "GOOGLE_APPLICATION_CREDENTIALS"),
+}
