@@ -57,9 +57,9 @@ ext: $(READY) ## build what changed in _ext/
 
 # PySpark is half a gigabyte, so it is installed where it can run; what else needs it says that Java is missing.
 HAS_JAVA = test -f .ci/check_java.py && $(BIN)/python .ci/check_java.py
-IF_SPARK = if $(HAS_JAVA) && ! $(BIN)/python -c 'import pyspark' 2>/dev/null; then \
+IF_SPARK = if $(HAS_JAVA) && ! $(BIN)/python -c 'import pyspark, grpc_status' 2>/dev/null; then \
 	    echo "nsqfast: installing PySpark (once; a minute or two)"; \
-	    $(BIN)/python -m pip install -q --disable-pip-version-check --no-compile 'nsqfast[spark]'; \
+	    $(BIN)/python -m pip install -q --disable-pip-version-check --no-compile 'nsqfast[spark]' 'pyspark[pipelines]'; \
 	fi
 
 # All but dev, which is for tests.
