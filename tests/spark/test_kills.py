@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import time
 from typing import TYPE_CHECKING
@@ -14,21 +15,26 @@ import pytest
 
 from nsqfast.client.sync import Producer
 from nsqfast.spark.spool.segments import ARROW, DONE, PARQUET
+from support.namespaces import Network, why_not
 from support.server import Server, start_nsqd
 from support.spark_home import JVM_FLAGS
 from support.tools import Tool
+from support.waiting import eventually
 from support.web import topic_stats
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(900)]
 
+LOCAL_CLUSTER = "--master=local-cluster[2,1,1024]"
+LOCAL = "--master=local[2,4]"
 TOPIC, CHANNEL = "orders", "lake"
 PART = 40_000
 BATCH = 1000
 POLL_S = 0.002
+START_S_MAX = 300  # of JVMs on a busy machine
 # What is acknowledged is written: kill -9 of either broker loses nothing that it has not handed out. Ours waits for the
 # disk, too; Go's would sync each message by itself, which takes minutes. It reads again what it had not noted as read.
 DURABLE = {"nsqfast": ("--mem-queue-size=0", "--sync-every=1"), "go": ("--mem-queue-size=0",)}
@@ -50,44 +56,46 @@ def wait_until(what: str, is_so: Callable[[], object], ingest: Ingest) -> None:
 
 
 class Ingest:
-    """The job as a user starts it, and the processes that belong to it."""
+    """The job as a user starts it with these words, and the processes that belong to it, also on other machines."""
 
     def __init__(
         self,
         folder: Path,
         address: str,
-        master: str,
+        words: Sequence[str],
         segment_format: str,
         tell: Callable[[str], object],
+        machines: Sequence[Tool] = (),
     ) -> None:
         self.tell = tell
         self.segment_format = segment_format
+        self.machines = machines
         self.output = folder / "lake"
         self.checkpoint = folder / "checkpoint"
         self.spool = folder / "spool"
-        words = [
-            sys.executable, "-m", "nsqfast.spark_jobs.main", "ingest", f"--master={master}",
+        self.tool = Tool([
+            sys.executable, "-m", "nsqfast.spark_jobs.main", "ingest", *words,
             f"--topic={TOPIC}", f"--channel={CHANNEL}", f"--nsqd-tcp-address={address}",
             f"--spool={self.spool}", f"--output={self.output}", f"--checkpoint={self.checkpoint}",
             f"--segment-format={segment_format}",
             f"--conf=spark.executor.extraJavaOptions={JVM_FLAGS}",
-        ]  # fmt: skip
-        self.tool = Tool(words)
+        ])  # fmt: skip
 
     @property
     def text(self) -> str:
         return self.tool.err.decode(errors="replace")
 
     def processes(self, *marks: str) -> list[psutil.Process]:
-        """Those below the job whose command line has all of that in it."""
+        """Those below the job, and on other machines, whose command line has all of that in it."""
         found = []
-        for process in psutil.Process(self.tool.process.pid).children(recursive=True):
-            try:
-                line = " ".join(process.cmdline())
-            except psutil.NoSuchProcess:
-                continue
-            if all(mark in line for mark in marks):
-                found.append(process)
+        for tool in (self.tool, *self.machines):
+            for process in psutil.Process(tool.process.pid).children(recursive=True):
+                try:
+                    line = " ".join(process.cmdline())
+                except psutil.NoSuchProcess:
+                    continue
+                if all(mark in line for mark in marks):
+                    found.append(process)
         return found
 
     def workers(self) -> list[psutil.Process]:
@@ -121,6 +129,7 @@ class Ingest:
     def kill(self) -> None:
         """All of the driver at once; nothing, if it has ended."""
         if self.tool.process.poll() is None:
+            self.machines = ()
             for process in self.processes("java"):
                 with contextlib.suppress(psutil.NoSuchProcess):
                     process.kill()
@@ -170,24 +179,69 @@ def test_everything_is_killed_in_turn(
 
     The executors are JVMs of their own; the driver that takes over is on another cluster, which is no matter.
     """
-    data = tmp_path / "nsqd"
+    kill_everything(
+        implementation,
+        tmp_path,
+        lambda address: Ingest(tmp_path, address, [LOCAL_CLUSTER], segment_format, tell),
+    )
+
+
+def kill_everything(
+    implementation: str, folder: Path, start_ingest: Callable[[str], Ingest]
+) -> None:
+    data = folder / "nsqd"
     data.mkdir()
     server = start_nsqd(implementation, data, *DURABLE[implementation])
+    ingest = start_ingest(address_of(server))
     try:
-        ingest = Ingest(
-            tmp_path, address_of(server), "local-cluster[2,1,1024]", segment_format, tell
-        )
         wait_until("the receiver", lambda: ingest.processes("nsqfast.spark.receiver"), ingest)
         kill_receiver(ingest, server)
         kill_worker(ingest, server)
         kill_executor(ingest, server)
         server = kill_nsqd(implementation, data, ingest, server)
-        ingest = kill_driver(ingest, server, tmp_path)
+        ingest = kill_driver(ingest, server, folder)
         check(ingest, server, 5 * PART)
     finally:
         ingest.kill()
         print(ingest.text)
         server.kill()
+
+
+@pytest.mark.timeout(1800)
+def test_on_a_cluster_of_two_machines(tmp_path: Path, tell: Callable[[str], object]) -> None:
+    """Spark's own, whose workers have networks of their own: the folders are all that they share with the driver."""
+    if reason := why_not():
+        pytest.skip(reason)
+    with Network() as network, contextlib.ExitStack() as stack:
+        here, *others = [network.add(host) for host in ("here", "one", "two")]
+
+        def start(host: str, *words: str) -> Tool:
+            command = [f"{os.environ['SPARK_HOME']}/bin/spark-class", *words]
+            return stack.enter_context(Tool(network.on(host, *command)))
+
+        kind = "org.apache.spark.deploy"
+        master = start("here", f"{kind}.master.Master", "--host", here, "--webui-port", "0")
+        eventually(lambda: b"Starting Spark master at" in master.err, START_S_MAX)
+        workers = [
+            start(
+                host, f"{kind}.worker.Worker", "--host", address, "--webui-port", "0", "--cores", "1",
+                "--memory", "1g", "--work-dir", str(tmp_path / host), f"spark://{here}:7077",
+            )
+            for host, address in zip(("one", "two"), others, strict=True)
+        ]  # fmt: skip
+        eventually(
+            lambda: all(b"Successfully registered" in worker.err for worker in workers), START_S_MAX
+        )
+        words = [
+            f"--master=spark://{here}:7077",
+            f"--conf=spark.driver.host={here}",
+            f"--conf=spark.driver.bindAddress={here}",
+        ]
+
+        def start_ingest(address: str) -> Ingest:
+            return Ingest(tmp_path, address, words, PARQUET, tell, workers)
+
+        network.call("here", lambda: kill_everything("nsqfast", tmp_path, start_ingest))
 
 
 def kill_receiver(ingest: Ingest, server: Server) -> None:
@@ -233,7 +287,7 @@ def kill_driver(ingest: Ingest, server: Server, folder: Path) -> Ingest:
     publish(address_of(server), 4 * PART, PART)
     wait_until("a batch that is written", ingest.is_between_write_and_commit, ingest)
     ingest.kill()
-    ingest = Ingest(folder, address_of(server), "local[2,4]", ingest.segment_format, ingest.tell)
+    ingest = Ingest(folder, address_of(server), [LOCAL], ingest.segment_format, ingest.tell)
     wait_until("a commit", lambda: not ingest.is_between_write_and_commit(), ingest)
     ingest.wait_count(5 * PART)
     return ingest

@@ -16,6 +16,7 @@ from support.spool import (
     make_rows,
     numbers,
     publish,
+    read_spool,
     receiver_flags,
     row_count,
     run_receiver,
@@ -135,6 +136,8 @@ def test_a_full_spool_stops_it_until_spark_releases(broker, topic, folder):
     assert b"there is room again; going on" in tool.err
     assert sorted(taken) == list(range(COUNT))
     assert is_empty(broker, topic)
+    # Waiting costs no message an attempt.
+    assert set(read_spool(folder).column("attempts").to_pylist()) == {1}
 
 
 @pytest.fixture

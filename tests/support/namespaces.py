@@ -6,9 +6,9 @@ import ctypes
 import os
 import shutil
 import subprocess
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -102,17 +102,14 @@ class Network:
         return ["ip", "netns", "exec", self._prefix + host, *command]
 
     def call(self, host: str, work: Callable[[], T]) -> T:
-        """What `work` returns when its sockets are made there."""
-        results: list[Any] = []
+        """What `work` returns when its sockets are made there, and its programs run there."""
 
-        def run() -> None:
+        def run() -> T:
             with Path(f"/run/netns/{self._prefix}{host}").open() as space:
                 # Of this thread alone.
                 if ctypes.CDLL(None, use_errno=True).setns(space.fileno(), CLONE_NEWNET):
                     raise OSError(ctypes.get_errno(), "setns")
-            results.append(work())
+            return work()
 
-        thread = threading.Thread(target=run)
-        thread.start()
-        thread.join()
-        return results[0]
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(run).result()
