@@ -6,9 +6,12 @@ import statistics
 import time
 
 import msgspec
+import numpy as np
+import orjson
 import pytest
 
-from nsqfast.nsqadmin.live.figures import ChannelFigures, TopicFigures, read_figures
+from nsqfast.nsqadmin.live import figures as figures_module
+from nsqfast.nsqadmin.live.figures import ChannelFigures, TopicFigures, read, read_figures
 from nsqfast.nsqadmin.live.model import Rates
 from nsqfast.nsqadmin.live.parts import make_rates
 from nsqfast.nsqadmin.live.rates import channel_rates
@@ -126,6 +129,21 @@ def test_numbers_that_no_nsqd_counts_to_are_refused():
     for number in (1 << 70, 1 << 53 | 1, -(1 << 60)):
         with pytest.raises(msgspec.DecodeError):
             read_figures([make_topic(number)])
+
+
+def test_a_large_answer_in_pieces_is_the_same_as_in_one(monkeypatch):
+    names = [f'"topics":[{{"topic_name":"{n}' for n in range(50)]
+    topics = [{"topic_name": name, "depth": n, "channels": []} for n, name in enumerate(names)]
+    answer = {"version": "1", "topics": topics, "health": "OK", "start_time": 7}
+    body = orjson.dumps(answer)
+    ((node, whole),) = read(body)
+    monkeypatch.setattr(figures_module, "PIECE_SIZE_MAX", 500)
+    pieces = list(read(body))
+    assert len(pieces) > 5
+    assert [one for one, _ in pieces] == [None] * (len(pieces) - 1) + [node]
+    assert [name for _, piece in pieces for name in piece.topics] == whole.topics == names
+    depths = np.concatenate([piece.topic_values for _, piece in pieces])
+    assert np.array_equal(depths, whole.topic_values)
 
 
 @pytest.mark.parametrize("seed", seeds("restarts", 50))
