@@ -54,9 +54,9 @@ class Segment:
         return self.folder / DONE[self.format] / self.name
 
     def sealed_ns(self) -> int:
-        """When it was written; 0 if it does not exist."""
+        """When it was written; 0 if it does not exist, or cannot be looked at, which its reader reports."""
         for path in (self.path, self.done_path):
-            with contextlib.suppress(FileNotFoundError):
+            with contextlib.suppress(OSError):
                 return path.stat().st_mtime_ns
         return 0
 
