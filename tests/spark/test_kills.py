@@ -129,7 +129,7 @@ class Ingest:
     def kill(self) -> None:
         """All of the driver at once; nothing, if it has ended."""
         if self.tool.process.poll() is None:
-            self.machines = ()
+            self.machines = ()  # they go on without it
             for process in self.processes("java"):
                 with contextlib.suppress(psutil.NoSuchProcess):
                     process.kill()

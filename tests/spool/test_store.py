@@ -128,6 +128,7 @@ def test_what_an_earlier_one_left_is_stored_without_a_message(spool, ours, topic
         (("--store=https://key:word@lake/x", NATIVE), "is a bucket and a folder"),
         (("--store=s3://key:word@lake/x", NATIVE), "but no secrets"),
         (("--store=gs://anonymous:word@lake/x", NATIVE), "but no secrets"),
+        (("--store=s3://anonymous@lake/x", NATIVE), "but no secrets"),
         (("--store=gs://lake/x?region=eu", NATIVE), "GOOGLE_APPLICATION_CREDENTIALS"),
         (("--store=s3://lake/x?secret_key=word", NATIVE), "but no secrets"),
         (("--store=s3://lake/x?region=a&scheme=ftp", NATIVE), "scheme"),

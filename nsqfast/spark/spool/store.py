@@ -6,7 +6,7 @@ number, so a second call for one whose answer was lost changes nothing.
 
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Self
+from typing import Any, Self
 from urllib.parse import parse_qsl, urlsplit
 
 from pyarrow import fs
@@ -20,7 +20,7 @@ CONNECT_TIMEOUT_S = 5.0
 REQUEST_TIMEOUT_S = 5.0
 ATTEMPTS = 2
 GCS_TIMEOUT_S = 20.0
-ANONYMOUS = "anonymous"  # in place of a user: no credentials are looked for
+ANONYMOUS = "gs://anonymous@"  # no credentials are looked for
 
 
 class Store:
@@ -34,21 +34,23 @@ class Store:
     def open(cls, url: str, receiver: str) -> Self:
         """SpoolError: that is no bucket, or nobody knows its region. Whether it exists is seen later."""
         parts = urlsplit(url)
-        settings = dict(parse_qsl(parts.query))
+        settings: dict[str, Any] = dict(parse_qsl(parts.query))
         if parts.scheme not in _KINDS or not parts.hostname:
             raise SpoolError(
                 f"--store is {parts.scheme}://{parts.hostname or ''}; it is a bucket and a folder, s3://BUCKET/FOLDER"
                 " or gs://BUCKET/FOLDER. For a folder of this machine, also a mounted one, --spool is enough"
             )
         open_system, names, secrets = _KINDS[parts.scheme]
-        has_user = "@" in parts.netloc and not parts.netloc.startswith(f"{ANONYMOUS}@")
-        if has_user or settings.keys() - set(names):
+        is_anonymous = url.startswith(ANONYMOUS)
+        if ("@" in parts.netloc and not is_anonymous) or settings.keys() - set(names):
             raise SpoolError(
                 f"--store: an address has {', '.join(names)}, but no secrets, which logs and lists of processes would"
                 f" show: set {secrets}, or use the machine's role"
             )
         try:
-            system = open_system(parts.hostname, settings, parts.username == ANONYMOUS)
+            if is_anonymous:
+                settings["anonymous"] = True
+            system = open_system(parts.hostname, settings)
         except (OSError, ValueError) as error:
             reason = os_error(error) if isinstance(error, OSError) else str(error)
             raise SpoolError(f"--store: {reason}") from None
@@ -61,12 +63,11 @@ class Store:
             file.write(path.read_bytes())
 
 
-def _open_s3(bucket: str, settings: dict[str, str], is_anonymous: bool) -> fs.FileSystem:
+def _open_s3(bucket: str, settings: dict[str, Any]) -> fs.FileSystem:
     if not settings.keys() & {"region", "endpoint_override"}:
         settings["region"] = fs.resolve_s3_region(bucket)
     return fs.S3FileSystem(
         **settings,
-        anonymous=is_anonymous,
         connect_timeout=CONNECT_TIMEOUT_S,
         request_timeout=REQUEST_TIMEOUT_S,
         retry_strategy=fs.AwsStandardS3RetryStrategy(ATTEMPTS),
@@ -75,16 +76,12 @@ def _open_s3(bucket: str, settings: dict[str, str], is_anonymous: bool) -> fs.Fi
     )
 
 
-def _open_gcs(_bucket: str, settings: dict[str, str], is_anonymous: bool) -> fs.FileSystem:
-    return fs.GcsFileSystem(
-        **settings, anonymous=is_anonymous, retry_time_limit=timedelta(seconds=GCS_TIMEOUT_S)
-    )
+def _open_gcs(_bucket: str, settings: dict[str, Any]) -> fs.FileSystem:
+    return fs.GcsFileSystem(**settings, retry_time_limit=timedelta(seconds=GCS_TIMEOUT_S))
 
 
 # By scheme: how it is opened, the settings that its address may have (as Arrow's own), where its secrets come from.
-_KINDS: dict[
-    str, tuple[Callable[[str, dict[str, str], bool], fs.FileSystem], tuple[str, ...], str]
-] = {
+_KINDS: dict[str, tuple[Callable[[str, dict[str, Any]], fs.FileSystem], tuple[str, ...], str]] = {
     "s3": (
         _open_s3,
         ("region", "endpoint_override", "scheme"),
