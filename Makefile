@@ -12,7 +12,7 @@ BUILD_EXT := $(BIN)/python setup.py -q build_ext --inplace
 IN_VENV := PATH="$(BIN):$$PATH"
 
 .PHONY: help up ext test spark-matrix screenshots soak unsteady mutants trust bench bench-growth bench-smoke bench-clients bench-tools \
-    bench-spark debug-test asan-test fuzz fuzz-smoke fuzz-states cov html lint go-nsq go-client completions man samples docs configuration \
+    bench-spark debug-test asan-test fuzz fuzz-smoke fuzz-states cov html lint go-nsq go-client go-minio completions man samples docs configuration \
     locks lowest wheel wheels wheel-test wheel-extras chroot-test test-pythons check-workflows clean
 
 # What stands behind ## beside a target, and in lines of its own for a target with ARGS.
@@ -176,6 +176,12 @@ go-nsq: ## build the NSQ programs in Go that compatibility tests talk to
 	@if test ! -f tests/compat/go/build.sh; then echo "nsqfast: no tests/compat/go here" >&2; exit 1; fi
 	@command -v go >/dev/null 2>&1 || { echo "nsqfast: go is missing: apt install golang-go" >&2; exit 1; }
 	@sh tests/compat/go/build.sh .go-nsq
+
+# The last release that its authors made from source; Go checks its sum.
+MINIO := github.com/minio/minio@v0.0.0-20260212201848-7aac2a2c5b7c
+go-minio: ## build MinIO, whose buckets outlive a kill: for one test of soak, and a row of bench-spark (two minutes)
+	@command -v go >/dev/null 2>&1 || { echo "nsqfast: go is missing: apt install golang-go" >&2; exit 1; }
+	@GOBIN="$(CURDIR)/.go-nsq" go install -trimpath -ldflags="-s -w" $(MINIO)
 
 go-client: ## build the Go client that bench-clients measures
 	@command -v go >/dev/null 2>&1 || { echo "nsqfast: go is missing: apt install golang-go" >&2; exit 1; }

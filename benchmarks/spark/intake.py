@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from nsqfast.spark.spool.segments import list_done, list_receivers, list_segments
 from server.implementation import go_tool
 from server.usage import cpu_ns
-from support.bucket import KEYS, Bucket
+from support.bucket import KEYS, Bucket, MinioBucket, find_minio
 from tools.trial import CHANNEL, count_records, fill, post, wait_connected, wait_drained
 
 if TYPE_CHECKING:
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from spark.sample import Sample
 
 STOP_TIMEOUT_S = 60.0
-# Of so many in flight some are finished when nsqd has no more, also in a short run.
-PARQUET = ("--segment-format=parquet", "--max-in-flight=5000")
 
 
 def receive(broker: Broker, topic: str, folder: Path, count: int, *more: str) -> Sample:
@@ -44,17 +42,19 @@ def count_spooled(folder: Path) -> int:
     )
 
 
-def receive_parquet(broker: Broker, topic: str, folder: Path, count: int) -> Sample:
-    """Run the receiver into its spool alone."""
-    return receive(broker, topic, folder, count, *PARQUET)
+def receive_parquet(broker: Broker, topic: str, folder: Path, count: int, *more: str) -> Sample:
+    """As docs/SPARK.md has it for a bucket: with so many in flight that segments can be large."""
+    # Of half of them some are finished when nsqd has no more, also in a short run.
+    flags = ("--connections=40", f"--max-in-flight={min(100_000, count // 2)}", "--seal-rows=25000")
+    return receive(broker, topic, folder, count, "--segment-format=parquet", *flags, *more)
 
 
 def receive_into_bucket(broker: Broker, topic: str, folder: Path, count: int) -> Sample:
-    """Run the receiver into a bucket of moto's server, which has the same cores."""
-    with Bucket() as bucket:
+    """Run the receiver into a bucket whose server has the same cores."""
+    with MinioBucket(folder / "minio") if find_minio() else Bucket() as bucket:
         bucket.make()
         os.environ.update(KEYS)
-        return receive(broker, topic, folder, count, *PARQUET, f"--store={bucket.url}")
+        return receive_parquet(broker, topic, folder, count, f"--store={bucket.url}")
 
 
 def receive_plainly(broker: Broker, topic: str, folder: Path, count: int) -> Sample | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 from typing import TYPE_CHECKING, Any
@@ -44,19 +45,23 @@ def make_spool(folder: Path, count: int, segment_format: str = ARROW) -> Path:
 
 
 def make_rows(first: int, count: int, begun_ns: int) -> pa.RecordBatch:
-    """Make messages of one moment."""
+    """Make messages of one moment. No two are alike: Spark's own files would have a dictionary of their bodies."""
     numbers = np.arange(first, first + count)
     stamps_ns = begun_ns + numbers * 1000
+    ids = [b"%016x" % number for number in numbers.tolist()]
+    lines = itertools.islice(itertools.cycle(LINES), count)
     return pa.record_batch(
         [
             pa.repeat(pa.scalar(TOPIC), count),
             pa.repeat(pa.scalar(CHANNEL), count),
-            pa.array([f"{number:016x}" for number in numbers.tolist()]),
+            pa.array(ids, pa.binary()).cast(pa.string()),
             pa.array(stamps_ns // 1000, pa.int64()).cast(SCHEMA.field("timestamp").type),
             pa.array(stamps_ns, pa.int64()),
             pa.repeat(pa.scalar(1, pa.int32()), count),
             pa.repeat(pa.scalar("127.0.0.1:4150"), count),
-            pa.array((LINES * (count // len(LINES) + 1))[:count], pa.binary()),
+            pa.array(
+                [one + line[len(one) :] for one, line in zip(ids, lines, strict=True)], pa.binary()
+            ),
         ],
         schema=SCHEMA,
     )
@@ -107,11 +112,11 @@ def read_natively(session: Any, folder: Path, count: int, place: Path, sink: str
 
 
 def read_parquet(session: Any, folder: Path, count: int, place: Path, sink: str) -> Sample:
-    """Use Spark's own reader on what Spark has written of the same messages."""
+    """Use Spark's own reader on what Spark has written of the same messages, in as many files."""
     files = folder / f"parquet-{count}"
     if not files.exists():
         messages = read(session, make_spool(folder, count, PARQUET))
-        messages.repartition(TEXT_FILES).write.parquet(str(files))
+        messages.repartition(-(-count // SEGMENT_ROWS)).write.parquet(str(files))
     messages = session.readStream.schema(SCHEMA_TEXT).parquet(str(files))
     return time_query(messages, place, sink)
 

@@ -28,7 +28,8 @@ SCENARIOS = (
         "Go's nsq_to_file, 2,500 in flight", 2_000_000, 200_000, goal=600_000, metric=CPU, limit=0.8,
     ),
     Scenario(
-        "intake_bucket", "receiver: nsqd → Parquet segments in a bucket (moto), then finished",
+        "intake_bucket",
+        "receiver: nsqd → Parquet segments in a bucket (MinIO; moto without `make go-minio`), then finished",
         "the same into the spool alone", 500_000, 500_000,
     ),
     Scenario(
@@ -40,11 +41,11 @@ SCENARIOS = (
         2_000_000, 2_000_000, goal=300_000,
     ),
     Scenario(
-        "native_noop", "Parquet segments → noop, one stream", "Spark's Parquet files → noop",
+        "native_noop", "Parquet segments → noop, one stream", "as many Parquet files of Spark → noop",
         2_000_000, 2_000_000, goal=600_000,
     ),
     Scenario(
-        "native_parquet", "Parquet segments → Parquet, one stream", "Spark's Parquet files → Parquet",
+        "native_parquet", "Parquet segments → Parquet, one stream", "as many Parquet files of Spark → Parquet",
         2_000_000, 2_000_000, goal=300_000,
     ),
     Scenario(

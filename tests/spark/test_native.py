@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 import sys
 from typing import TYPE_CHECKING
 
-import psutil
 import pytest
 from pyspark.errors import StreamingQueryException
 
@@ -299,7 +297,7 @@ def test_everything_is_killed_in_turn(
                     receiver.kill()
                     receiver = start_receiver(*flags)
                 elif victim == "driver":
-                    kill(driver)
+                    driver.kill_all()
                     driver = Tool(words)
                 else:
                     broker.kill()
@@ -307,7 +305,7 @@ def test_everything_is_killed_in_turn(
         eventually(lambda: is_empty(broker), 300)
         assert receiver.end() == 0, receiver.text
     finally:
-        kill(driver)
+        driver.kill_all()
         receiver.kill()
         broker.kill()
     native.run()
@@ -325,12 +323,3 @@ def last_batch(native: Native) -> int:
 def wait_for_batch(native: Native, after: int) -> None:
     """The first of a new driver takes as long as Spark's start."""
     eventually(lambda: last_batch(native) > after, 300)
-
-
-def kill(driver: Tool) -> None:
-    """With its JVM, whose parent it is."""
-    if driver.process.poll() is None:
-        for child in psutil.Process(driver.process.pid).children(recursive=True):
-            with contextlib.suppress(psutil.NoSuchProcess):  # one may end with the one before
-                child.kill()
-    driver.kill()

@@ -1,5 +1,6 @@
 """--store: segments go to a bucket, and messages are finished once they are there."""
 
+import random
 import re
 import signal
 
@@ -7,8 +8,10 @@ import pytest
 
 from nsqfast.spark.spool.segments import PARQUET
 from nsqfast.spark.spool.writer import SegmentWriter
-from support.bucket import KEYS, Bucket, GoogleBucket
+from support.bucket import KEYS, NO_MINIO, Bucket, GoogleBucket, MinioBucket, find_minio
 from support.drain import address_of
+from support.seeds import seeds
+from support.server import start_nsqd
 from support.spool import (
     channel_state,
     is_empty,
@@ -27,6 +30,7 @@ from support.waiting import eventually
 pytestmark = pytest.mark.slow
 
 COUNT = 20_000
+KILLS = 12
 NATIVE = f"--segment-format={PARQUET}"
 SOON = "--msg-timeout=1s"
 
@@ -105,6 +109,45 @@ def test_killed_at_a_point_of_storing(ours, topic, folder, bucket, flags, point)
         eventually(lambda: is_empty(ours, topic))
         assert tool.end() == 0, tool.text
     check_all(bucket)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("seed", seeds("killed around a bucket", 5))
+@pytest.mark.skipif(find_minio() is None, reason=NO_MINIO)
+def test_everything_is_killed_in_turn(topic, folder, tmp_path, seed):
+    """Receiver, nsqd and bucket, each while messages are on their way."""
+    lottery = random.Random(seed)
+    durable = ("--mem-queue-size=0", "--sync-every=1")
+    data = tmp_path / "nsqd"
+    data.mkdir()
+    broker = start_nsqd("nsqfast", data, *durable)
+    address = address_of(broker)
+    with MinioBucket(tmp_path / "minio") as bucket:
+        bucket.make()
+        more = f"--store={bucket.url}", NATIVE, SOON, "--seal-rows=1000"
+        flags = receiver_flags(folder, address, *more, topic=topic)
+        receiver = start_receiver(*flags, **KEYS)
+        try:
+            for part in range(KILLS):
+                publish(address, topic, range(part * COUNT, (part + 1) * COUNT))
+                goal = row_count(folder) + lottery.randrange(1, COUNT // 2)
+                eventually(lambda: row_count(folder) >= goal, 60)  # noqa: B023
+                if part % 3 == 0:
+                    receiver.kill()
+                    receiver = start_receiver(*flags, **KEYS)
+                elif part % 3 == 1:
+                    broker.kill()
+                    broker = start_nsqd("nsqfast", data, *durable, f"--tcp-address={address}")
+                else:
+                    bucket.server.kill()
+                    bucket.start()
+            eventually(lambda: is_empty(broker, topic), 120)
+            assert receiver.end() == 0, receiver.text
+            check_all(bucket, KILLS * COUNT)
+        finally:
+            receiver.kill()
+            broker.kill()
 
 
 def test_what_an_earlier_one_left_is_stored_without_a_message(spool, ours, topic, bucket):

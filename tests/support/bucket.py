@@ -1,38 +1,49 @@
-"""Buckets on this machine, kept in memory by a server that speaks the protocol of S3 (moto) or of Google's storage."""
+"""Buckets on this machine: of moto and an emulator of Google's storage, in memory, and of MinIO, on the disk."""
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from datetime import timedelta
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import pyarrow.parquet as pq
 from pyarrow import fs
 
+from support.ports import hold_port
+from support.server import ROOT
 from support.tools import Tool
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pyarrow as pa
 
-KEYS = {"AWS_ACCESS_KEY_ID": "somebody", "AWS_SECRET_ACCESS_KEY": "secret"}
+NO_MINIO = "no MinIO: run `make go-minio`, or set NSQFAST_MINIO to the program"
+KEYS = {"AWS_ACCESS_KEY_ID": "somebody", "AWS_SECRET_ACCESS_KEY": "secret-key"}
 
 
 class Bucket:
     """Of S3. Runs within a `with`; `make` makes the bucket, which there is not at first."""
 
-    command = ("-m", "moto.server", "-H", "127.0.0.1", "-p", "0")
+    command: tuple[str, ...] = (sys.executable, *"-m moto.server -H 127.0.0.1 -p 0".split())
     running = r"Running on http://(\S+)"
+    environment: ClassVar[dict[str, str]] = {}
     before, after = "s3://", "&region=us-east-1"  # of the address
 
     def __enter__(self) -> Self:
-        self.server = Tool([sys.executable, *self.command])
+        self.start()
+        self._system = self.connect()
+        return self
+
+    def start(self) -> None:
+        """Start its server, which is there when this returns."""
+        self.server = Tool([*self.command], **self.environment)
         self.server.wait_for(lambda tool: re.search(self.running, tool.text))
         found = re.search(self.running, self.server.text)
         assert found is not None
         self.address = found[1]
-        self._system = self.connect()
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.server.kill()
@@ -67,6 +78,29 @@ class Bucket:
         return pq.read_table("lake/orders", filesystem=self._system)
 
 
+def find_minio() -> str | None:
+    """The program, or None."""
+    path = ROOT / ".go-nsq" / "minio"
+    return os.environ.get("NSQFAST_MINIO") or (str(path) if path.exists() else None)
+
+
+class MinioBucket(Bucket):
+    """Of S3, on the disk: a server that was killed has it again when it is started again."""
+
+    running = r"API: http://(\S+)"
+    environment: ClassVar[dict[str, str]] = {
+        "MINIO_ROOT_USER": KEYS["AWS_ACCESS_KEY_ID"],
+        "MINIO_ROOT_PASSWORD": KEYS["AWS_SECRET_ACCESS_KEY"],
+    }
+
+    def __init__(self, folder: Path) -> None:
+        program = find_minio()
+        if program is None:
+            raise FileNotFoundError(NO_MINIO)
+        address = f"--address=127.0.0.1:{hold_port()}"
+        self.command = (program, "server", address, "--console-address=127.0.0.1:0", str(folder))
+
+
 SERVE = """
 from functools import partial
 from http.server import HTTPServer
@@ -81,7 +115,7 @@ server.serve_forever()
 class GoogleBucket(Bucket):
     """Of Google's storage."""
 
-    command = ("-c", SERVE)
+    command = (sys.executable, "-c", SERVE)
     before, after = "gs://anonymous@", ""
 
     def connect(self) -> fs.FileSystem:

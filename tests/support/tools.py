@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import select
@@ -12,6 +13,8 @@ import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Self
+
+import psutil
 
 from support.programs import heed_interrupts
 from support.server import ROOT, go_program
@@ -171,6 +174,14 @@ class Tool:
         for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
             if pipe is not None and not pipe.closed:
                 pipe.close()
+
+    def kill_all(self) -> None:
+        """With all that it has started: a JVM, say."""
+        if self.process.poll() is None:
+            for child in psutil.Process(self.process.pid).children(recursive=True):
+                with contextlib.suppress(psutil.NoSuchProcess):  # one may end with the one before
+                    child.kill()
+        self.kill()
 
     @property
     def text(self) -> str:
