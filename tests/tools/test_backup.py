@@ -45,8 +45,6 @@ class Machines:
         self.nsqd_flags = []
         self.places = {}  # a port of the page: the real one
         self.running = {}  # the first words of a command that was left in the background
-        for name in ("data/a", "data/b", "data/c", "backup"):
-            (folder / name).mkdir(parents=True)
 
     def run(self, line):
         """One command; what it printed, unless it stays in the background."""
@@ -72,9 +70,7 @@ class Machines:
     def translated(self, line):
         # In one pass: a real port may begin with the digits of another one of the page.
         line = re.sub(r"(?<=:)\d+\b", lambda port: str(self.places.get(port[0], port[0])), line)
-        return line.replace("=/data/", f"={self.folder}/data/").replace(
-            "/backup", f"{self.folder}/backup"
-        )
+        return re.sub(r"(?<![\w.])/(?=(?:data|backup)/)", f"{self.folder}/", line)
 
     def start(self, line, words):
         named = re.findall(r"-address=127\.0\.0\.1:(\d+)", line) if "nsqfast-nsqd " in line else []
