@@ -71,16 +71,16 @@ class HttpAuth:
         if kept is not None and now()[1] < kept.until_ns:
             self._kept.move_to_end(key)
             return _judge(request, need, kept.grant)
-        return asyncio.ensure_future(self._ask(request, need, key, secret, host))
-
-    async def _ask(
-        self, request: Request, need: str, key: bytes, secret: bytes, host: str
-    ) -> Response | None:
         task = self._asked.get(key)
         if task is None:
             query = self._client.query(secret, host, self._is_tls, "")
             task = self._asked[key] = asyncio.ensure_future(query)
             task.add_done_callback(lambda done: self._keep(key, done))
+        return asyncio.ensure_future(self._wait(request, need, task))
+
+    async def _wait(
+        self, request: Request, need: str, task: "asyncio.Task[Grant]"
+    ) -> Response | None:
         try:
             return _judge(request, need, await asyncio.shield(task))
         except AuthError as error:

@@ -1,5 +1,6 @@
 """AUTH where nsqfast differs from Go or has more: bounds, the log, POST, HTTP."""
 
+import asyncio
 import contextlib
 import json
 import socket
@@ -12,9 +13,11 @@ from types import SimpleNamespace
 import pytest
 from nsqfast._ext.broker.registry import Registry
 
+from nsqfast.nsqd.auth import read_grant
 from nsqfast.nsqd.auth_client import QUERIES_MAX
 from nsqfast.nsqd.drain import Drain
 from nsqfast.nsqd.http_api import _routes
+from nsqfast.nsqd.http_auth import HttpAuth
 from nsqfast.nsqd.http_publish import Publisher
 from nsqfast.nsqd.options import Options
 from support.authd import AuthServer, Gate, Reply, grant, permit, send
@@ -509,6 +512,35 @@ def test_one_question_for_many(broker, authd, secret, topic):
         got = [message.body for message in consumer.read_messages(100)]
     for number, mine in enumerate(bodies):
         assert [body for body in got if body.startswith(b"%d " % number)] == mine
+
+
+def test_one_question_although_its_answer_is_just_there():
+    """A request that comes between the end of a query and the note of its answer does not ask again."""
+    asked = []
+    message = SimpleNamespace(
+        headers={b"authorization": b"Bearer s"}, remote="127.0.0.1:1", query=b"topic=t"
+    )
+
+    async def run():
+        loop = asyncio.get_running_loop()
+        gate = loop.create_future()
+
+        async def query(*question):
+            asked.append(question)
+            return await gate
+
+        auth = HttpAuth(SimpleNamespace(query=query), is_tls=False)
+        first = auth.check(message, "topic")
+        while not asked:
+            await asyncio.sleep(0)
+        gate.set_result(read_grant(json.dumps({"ttl": 60, "authorizations": [permit()]}).encode()))
+        second = loop.create_future()
+        loop.call_soon(lambda: second.set_result(auth.check(message, "topic")))
+        assert await first is None
+        assert await (await second) is None
+
+    asyncio.run(run())
+    assert len(asked) == 1
 
 
 @pytest.mark.slow

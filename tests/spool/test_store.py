@@ -102,7 +102,8 @@ def test_a_bucket_that_stands_still_answers_twice(ours, topic, bucket, flags):
 @pytest.mark.parametrize("point", ["before it is stored", "after it is stored", "before FIN"])
 def test_killed_at_a_point_of_storing(ours, topic, folder, bucket, flags, point):
     bucket.make()
-    with start_killed_at(point, 2, *flags, **KEYS) as tool:
+    few = f"--max-in-flight={COUNT // 4}"  # two segments have at most half of the messages
+    with start_killed_at(point, 2, *flags, few, **KEYS) as tool:
         assert tool.end(None) == -signal.SIGKILL, tool.text
     assert 0 < row_count(folder) < COUNT
     with start_receiver(*flags, **KEYS) as tool:
