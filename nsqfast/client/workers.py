@@ -16,6 +16,15 @@ def check_handler(handler: object, concurrency: object) -> None:
     """Raise OptionsError if the arguments of `run` are invalid."""
     if not callable(handler):
         raise OptionsError(f"a handler is a function that takes a message, not {handler!r}")
+    try:
+        # Not of what a decorator wraps: it may give more arguments.
+        inspect.signature(handler, follow_wrapped=False).bind(None)
+    except TypeError as error:
+        raise OptionsError(
+            f"a handler is called with a message, and {handler!r}: {error}"
+        ) from None
+    except ValueError:  # some of C do not tell
+        pass
     if not isinstance(concurrency, int) or isinstance(concurrency, bool) or concurrency < 1:
         raise OptionsError(f"concurrency is {concurrency!r}; it is a whole number of at least 1")
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 import logging
 
 import pytest
@@ -122,6 +123,7 @@ async def test_callbacks_that_wait_for_a_cancelled_task(address, topic, caplog):
     ("arguments", "error"),
     [
         ((None,), "a handler is a function that takes a message, not None"),
+        ((lambda: None,), "too many positional arguments"),
         (("text",), "not 'text'"),
         ((print, 0), "concurrency is 0; it is a whole number of at least 1"),
         ((print, -1), "concurrency is -1"),
@@ -133,6 +135,27 @@ async def test_callbacks_that_wait_for_a_cancelled_task(address, topic, caplog):
 async def test_wrong_arguments(dead, topic, arguments, error):
     with pytest.raises(OptionsError, match=error):
         await Consumer(topic, "c", nsqd=dead).run(*arguments)
+
+
+async def test_a_decorator_may_give_more_arguments(address, topic):
+    """What counts is how the handler itself is called."""
+
+    def with_database(function):
+        @functools.wraps(function)
+        async def handler(message):
+            await function(message, "database")
+
+        return handler
+
+    @with_database
+    async def handler(_message, database):
+        assert database == "database"
+        consumer.request_stop()
+
+    await publish(address, topic, 1)
+    consumer = Consumer(topic, "c", nsqd=address)
+    await consumer.run(handler)
+    assert consumer.stats().finished == 1
 
 
 async def test_a_consumer_runs_once(dead, topic):

@@ -12,11 +12,12 @@ import sys
 import threading
 import time
 import warnings
+from functools import partial
 
 import pytest
 
 from nsqfast import client as asynchronous
-from nsqfast.client import ClosedError, Config, NotConnectedError
+from nsqfast.client import ClosedError, Config, NotConnectedError, OptionsError
 from nsqfast.client import sync as sync_module
 from nsqfast.client.sync import Consumer, Producer
 from support.commands import run_command
@@ -255,6 +256,43 @@ def test_a_handler_that_ends_the_program(address, topic, concurrency):
         pytest.raises(SystemExit, match="4"),
     ):
         consumer.run(handler, concurrency=concurrency)
+
+
+class Coroutines:
+    async def method(self, message):
+        """Not reached."""
+
+    async def __call__(self, message):
+        """Not reached."""
+
+
+@pytest.mark.parametrize(
+    "handler",
+    [Coroutines().method, Coroutines(), partial(Coroutines.method, None)],
+    ids=["method", "object", "partial"],
+)
+def test_a_coroutine_function_is_refused(dead, topic, handler):
+    """A message would be finished without it."""
+    with pytest.raises(OptionsError, match="write `def`"):
+        Consumer(topic, "c", nsqd=dead, giving_up=handler)
+    with (
+        Consumer(topic, "c", nsqd=dead) as consumer,
+        pytest.raises(OptionsError, match="write `def`"),
+    ):
+        consumer.run(handler)
+
+
+@pytest.mark.parametrize("concurrency", [1, 3])
+def test_a_handler_that_returns_a_coroutine(broker, address, topic, concurrency):
+    """The run ends with the reason, and nothing is finished."""
+    publish(address, topic, 5)
+    with (
+        Consumer(topic, "c", nsqd=address, config=CONFIG) as consumer,
+        pytest.raises(OptionsError, match="runs no coroutines"),
+    ):
+        consumer.run(lambda message: Coroutines().method(message), concurrency)
+    eventually(lambda: channel(broker, topic)["in_flight_count"] == 0)
+    assert channel(broker, topic)["depth"] + channel(broker, topic)["deferred_count"] == 5
 
 
 def test_pause_and_what_may_be_in_flight(address, topic):

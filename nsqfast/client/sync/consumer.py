@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import inspect
 import threading
 import time
 import weakref
@@ -18,12 +19,15 @@ from nsqfast.client.sync.loop_thread import LoopThread
 from nsqfast.client.sync.message import ArrayBatch, Batch, Message
 from nsqfast.client.sync.owner import Owner
 from nsqfast.client.workers import check_handler
-from nsqfast.errors import ClosedError
+from nsqfast.errors import ClosedError, OptionsError
 
 T = TypeVar("T")
 
-Handler = Callable[[Message], object]
+# None and nothing else, so that a type checker refuses coroutine functions.
+Handler = Callable[[Message], None]
 ChooseNodes = Callable[[list[str]], Iterable[str]]
+
+NOT_AWAITED = "nsqfast.client.sync runs no coroutines, as {} {!r} needs: write `def`, or use nsqfast.client.Consumer"
 
 
 class Consumer(Owner):
@@ -77,6 +81,7 @@ class Consumer(Owner):
         self._middleware = middleware
         self._is_stop_requested = False
         super().__init__(logger)
+        _check_sync("giving_up", giving_up)
 
     @property
     def _name(self) -> str:
@@ -160,17 +165,22 @@ class Consumer(Owner):
         it is the concurrency.
         """
         check_handler(handler, concurrency)
+        _check_sync("handler", handler)
         self._ask(lambda: self._consumer.prepare_run(concurrency))
         if concurrency == 1:
             self._work(handler)
         else:
             Threads(self, handler, concurrency).run(grace_s)
 
-    def _work(self, handler: Handler) -> None:
+    def _work(self, handler: Callable[[Message], object]) -> None:
         for message in self:
             try:
                 with around_handling(self._middleware, self._topic, self._channel, message):
-                    handler(message)
+                    _check_result(handler(message))
+            except _NotAwaitedError as error:
+                if not message.is_answered:
+                    message.requeue()
+                raise OptionsError(str(error)) from None
             except (Exception, asyncio.CancelledError):
                 self._log.warning("%s: the handler failed", self._name, exc_info=True)
                 if not message.is_answered:
@@ -254,6 +264,26 @@ class Consumer(Owner):
     def stats(self) -> ConsumerStats:
         """Counts so far, and the current state; after the end, the final counts."""
         return self._last_stats or self._ask(self._consumer.stats)
+
+
+class _NotAwaitedError(Exception):
+    """A handler returned what only an event loop can run."""
+
+
+def _check_result(result: object) -> None:
+    if result is not None and inspect.isawaitable(result):
+        if inspect.iscoroutine(result):
+            result.close()
+        raise _NotAwaitedError(NOT_AWAITED.format("handler", result))
+
+
+def _check_sync(word: str, function: Any) -> None:
+    """OptionsError: it would return a coroutine, and the message would be finished without it."""
+    if function is not None and (
+        inspect.iscoroutinefunction(function)
+        or inspect.iscoroutinefunction(type(function).__call__)
+    ):
+        raise OptionsError(NOT_AWAITED.format(word, function))
 
 
 class Threads:
