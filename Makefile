@@ -177,7 +177,7 @@ go-nsq: ## build the NSQ programs in Go that compatibility tests talk to
 	@command -v go >/dev/null 2>&1 || { echo "nsqfast: go is missing: apt install golang-go" >&2; exit 1; }
 	@sh tests/compat/go/build.sh .go-nsq
 
-# The last release that its authors made from source; Go checks its sum.
+# The newest that the Go module proxy has; Go checks its sum.
 MINIO := github.com/minio/minio@v0.0.0-20260212201848-7aac2a2c5b7c
 go-minio: ## build MinIO, whose buckets outlive a kill: for one test of soak, and a row of bench-spark (two minutes)
 	@command -v go >/dev/null 2>&1 || { echo "nsqfast: go is missing: apt install golang-go" >&2; exit 1; }

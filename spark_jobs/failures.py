@@ -25,7 +25,7 @@ _WRAPPED = re.compile(
     r"^Task \d+ in stage [\d.]+ failed \d+ times, most recent failure: |"
     r"^Lost task [\d.]+ in stage [\d.]+ \(TID \d+\) \([^)]*\): |^An exception was raised by the Python Proxy\. "
 )
-# Errors of ours come without a traceback, behind a colon or, from PySpark 4.0 and 4.1, behind a sentence.
+# Errors of ours come without a traceback, behind a colon or, from PySpark 4.0, behind a sentence.
 _OF_WORKER = (
     "Traceback (most recent call last)",
     "An exception was thrown from the Python worker",

@@ -151,14 +151,17 @@ def test_giving_up_may_ask_the_consumer(address, topic):
     assert text.endswith(" attempts=2 body=1 bytes>")
 
 
-def test_giving_up_that_fails_requeues(address, topic):
+@pytest.mark.parametrize("way", ["raises", "returns a coroutine"])
+def test_giving_up_that_fails_requeues(address, topic, way):
     attempts = []
 
     def give_up(message):
         attempts.append(message.attempts)
         if len(attempts) == 1:
-            raise OSError("down")
-        consumer.request_stop()
+            if way == "raises":
+                raise OSError("down")
+            return Coroutines().method(message)
+        return consumer.request_stop()
 
     publish(address, topic, 1)
     with Consumer(topic, "c", nsqd=address, config=ONE_ATTEMPT, giving_up=give_up) as consumer:
@@ -292,7 +295,8 @@ def test_a_handler_that_returns_a_coroutine(broker, address, topic, concurrency)
     ):
         consumer.run(lambda message: Coroutines().method(message), concurrency)
     eventually(lambda: channel(broker, topic)["in_flight_count"] == 0)
-    assert channel(broker, topic)["depth"] + channel(broker, topic)["deferred_count"] == 5
+    left = channel(broker, topic)
+    assert left["depth"] + left["deferred_count"] == 5
 
 
 def test_pause_and_what_may_be_in_flight(address, topic):

@@ -13,7 +13,7 @@ from support.server import ROOT
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
-PACKAGES = {"4.2": "io.delta:delta-spark_4.2_2.13:4.4.0"}
+PACKAGES = {"4.0": "io.delta:delta-spark_2.13:4.0.1", "4.2": "io.delta:delta-spark_4.2_2.13:4.4.0"}
 PACKAGE = PACKAGES.get(pyspark.__version__.rpartition(".")[0])
 # Spark fetches what it lacks from Maven, once.
 RUN = """
@@ -37,7 +37,7 @@ print(json.dumps([int(row.body) for row in rows]))
 """
 
 
-@pytest.mark.skipif(PACKAGE is None, reason="Delta Lake has no release for this PySpark")
+@pytest.mark.skipif(PACKAGE is None, reason="no release of Delta Lake is chosen for this PySpark")
 def test_a_batch_that_spark_repeats_is_in_the_table_once(tmp_path):
     def run():
         words = [sys.executable, "-c", RUN, str(tmp_path), PACKAGE, str(ROOT / "build" / "ivy")]

@@ -133,7 +133,7 @@ def test_everything_is_killed_in_turn(topic, folder, tmp_path, seed):
             for part in range(KILLS):
                 publish(address, topic, range(part * COUNT, (part + 1) * COUNT))
                 goal = row_count(folder) + lottery.randrange(1, COUNT // 2)
-                eventually(lambda: row_count(folder) >= goal, 60)  # noqa: B023
+                eventually(lambda goal=goal: row_count(folder) >= goal, 60)
                 if part % 3 == 0:
                     receiver.kill()
                     receiver = start_receiver(*flags, **KEYS)

@@ -57,7 +57,8 @@ class Consumer(Owner):
         async def give_up(message: AsyncMessage) -> None:
             assert giving_up is not None
             loop_thread = _loop_thread_of(owner)
-            await loop_thread.call_back(giving_up, Message(message, loop_thread))
+            result: object = await loop_thread.call_back(giving_up, Message(message, loop_thread))
+            _check_result("giving_up", result)
 
         async def choose(addresses: list[str]) -> Iterable[str]:
             assert choose_nodes is not None
@@ -176,7 +177,7 @@ class Consumer(Owner):
         for message in self:
             try:
                 with around_handling(self._middleware, self._topic, self._channel, message):
-                    _check_result(handler(message))
+                    _check_result("handler", handler(message))
             except _NotAwaitedError as error:
                 if not message.is_answered:
                     message.requeue()
@@ -267,14 +268,14 @@ class Consumer(Owner):
 
 
 class _NotAwaitedError(Exception):
-    """A handler returned what only an event loop can run."""
+    """A function of the user's returned what only an event loop can run."""
 
 
-def _check_result(result: object) -> None:
+def _check_result(word: str, result: object) -> None:
     if result is not None and inspect.isawaitable(result):
         if inspect.iscoroutine(result):
             result.close()
-        raise _NotAwaitedError(NOT_AWAITED.format("handler", result))
+        raise _NotAwaitedError(NOT_AWAITED.format(word, result))
 
 
 def _check_sync(word: str, function: Any) -> None:
