@@ -2,6 +2,7 @@
 
 NsqfastError
 ├── OptionsError      the operator's fault: a flag, a config key, a folder; one line that says what to do
+│   ├── InvalidNameError      no name of a topic or channel; a PublishRefusedError, too
 │   └── PackageMissingError   a package that only this needs is not installed; an ImportError, too
 ├── ProtocolError     the peer's fault: code and detail as NSQ words them
 ├── ConnectError      nsqd cannot be reached, or the connection to it broke; the next attempt may do better
@@ -20,6 +21,36 @@ NsqfastError
 from collections.abc import Sequence
 
 TOPICS_NAMED_MAX = 10  # in one line of text
+# What to write where nsqd's own words do not say it: their beginning and end, as docs/spec/nsqd-tcp.md has them.
+_ADVICE = (
+    (
+        "E_INVALID ",
+        "(TLS required)",
+        "this nsqd wants TLS: Config(tls_v1=True, tls_root_ca_file=...)",
+    ),
+    ("E_INVALID DPUB timeout ", "", "nsqd's --max-req-timeout is the longest delay"),
+    ("E_BAD_MESSAGE PUB message too big ", "", "nsqd's --max-msg-size is the limit"),
+    ("E_BAD_MESSAGE DPUB message too big ", "", "nsqd's --max-msg-size is the limit"),
+    ("E_BAD_MESSAGE MPUB message too big ", "", "nsqd's --max-msg-size is the limit"),
+    ("E_BAD_BODY MPUB body too big ", "", "nsqd's --max-body-size is the limit of a batch"),
+    ("E_BAD_BODY IDENTIFY heartbeat interval ", "", "nsqd's --max-heartbeat-interval is the limit"),
+    ("E_BAD_BODY IDENTIFY msg timeout ", "", "it is from 1 s to nsqd's --max-msg-timeout"),
+    (
+        "E_BAD_BODY IDENTIFY output buffer timeout ",
+        "",
+        "it is from nsqd's --min-output-buffer-timeout to --max-output-buffer-timeout",
+    ),
+    ("E_BAD_BODY IDENTIFY output buffer size ", "", "nsqd's --max-output-buffer-size is the limit"),
+    ("E_AUTH_FIRST ", "", "this nsqd wants a secret: Config(auth_secret=...)"),
+)
+
+
+def with_advice(text: str) -> str:
+    """nsqd's words, and behind them what to write instead, where that is known."""
+    for begin, end, advice in _ADVICE:
+        if text.startswith(begin) and text.endswith(end):
+            return f"{text}; {advice}"
+    return text
 
 
 class NsqfastError(Exception):
@@ -62,13 +93,21 @@ class PublishRefusedError(PublishError):
     """nsqd's answer to a publish was an error."""
 
     def __init__(self, reason: str) -> None:
-        super().__init__(reason)
+        super().__init__(with_advice(reason))
+        self.reason = reason
         self.code = reason.partition(" ")[0]
 
     @property
     def is_passing(self) -> bool:
         """Whether the fault lies with that nsqd, which is about to stop or has a full disk: another one may take it."""
         return self.code in {"E_PUB_FAILED", "E_MPUB_FAILED", "E_DPUB_FAILED"}
+
+
+class InvalidNameError(OptionsError, PublishRefusedError):
+    """No nsqd would take this name of a `kind`, "topic" or "channel"; nothing was sent."""
+
+    def __init__(self, kind: str, reason: str) -> None:
+        PublishRefusedError.__init__(self, f"E_BAD_{kind.upper()} {reason}")
 
 
 class BufferFullError(PublishError):
@@ -105,7 +144,7 @@ class RefusedError(ConnectError):
     """nsqd's answer to IDENTIFY, AUTH or SUB was an error, or granted less than was requested."""
 
     def __init__(self, text: str) -> None:
-        super().__init__(text)
+        super().__init__(with_advice(text))
         self.code = text.partition(" ")[0]
 
 

@@ -2,8 +2,12 @@
 
 import re
 
+from nsqfast.errors import InvalidNameError
+
 NAME_SIZE_MAX = 64
 EPHEMERAL = "#ephemeral"
+
+RULE = "1 to 64 of . a-z A-Z 0-9 _ -, with #ephemeral at its end if it may vanish"
 
 _NAME = re.compile(r"[.a-zA-Z0-9_-]+(#ephemeral)?")
 
@@ -11,6 +15,19 @@ _NAME = re.compile(r"[.a-zA-Z0-9_-]+(#ephemeral)?")
 def is_valid_name(name: str) -> bool:
     """Whether this is a valid name for a topic or channel; the suffix counts towards the 64."""
     return len(name) <= NAME_SIZE_MAX and _NAME.fullmatch(name) is not None
+
+
+def check_name(kind: str, name: object) -> str:
+    """Return the name of a `kind`, "topic" or "channel".
+
+    InvalidNameError, which says the rule: no nsqd would take it. TypeError: it is no str.
+    """
+    if not isinstance(name, str):
+        decoded = repr(name.decode("ascii", "replace")) if isinstance(name, bytes) else "its name"
+        raise TypeError(f"a {kind} is a str, not {name!r:.80}: write {decoded:.80}")
+    if not is_valid_name(name):
+        raise InvalidNameError(kind, f"{name!r:.80} is no name of a {kind}; it is {RULE}")
+    return name
 
 
 def is_ephemeral(name: str) -> bool:

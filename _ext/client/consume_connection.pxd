@@ -58,6 +58,7 @@ cdef class MessageQueue(MessageIterator):
     cdef readonly int64_t finished
     cdef readonly int64_t requeued
     cdef readonly int64_t touched
+    cdef readonly int64_t forgotten    # messages that the program freed without an answer
     cdef readonly int64_t dropped      # messages whose connection broke before they were taken
 
     cdef int push(self, Message message) except -1

@@ -5,7 +5,7 @@ That list is used for TOUCH, and for handing messages back at a graceful stop.
 """
 
 cimport cython
-from libc.stdint cimport int64_t, uint16_t
+from libc.stdint cimport int64_t
 from libc.string cimport memcpy
 
 from nsqfast._ext.client.columns cimport Columns
@@ -47,6 +47,11 @@ cdef class Message:
     def id(self):
         """16 hex digits."""
         return self.identity[:MESSAGE_ID_SIZE]
+
+    @property
+    def is_answerable(self):
+        """Whether an answer would be sent now."""
+        return not self.is_answered and self.connection.is_open
 
     @property
     def nsqd(self):
@@ -97,11 +102,15 @@ cdef class Message:
         With `backoff` the consumer slows down, if it may.
         """
         cdef MessageQueue inbox = self.connection.inbox
-        cdef int64_t delay_ms = inbox.delay_ms(self.attempts) if delay_s is None else max(0, <int64_t> (delay_s * 1000))
+        cdef int64_t delay_ms
+        try:
+            delay_ms = inbox.delay_ms(self.attempts) if delay_s is None else max(0, <int64_t> (delay_s * 1000))
+        except TypeError:
+            raise TypeError(f"delay_s is a number of seconds, not {delay_s!r:.80}") from None
         if self.is_answered:
             return False
         if backoff:
-            inbox.owner.on_failure()  # before REQ, so that no more comes meanwhile
+            inbox.owner.on_failure(1)  # before REQ, so that no more comes meanwhile
         elif inbox.reports_success:
             inbox.owner.on_neutral()
         if not self.answer():
@@ -189,6 +198,10 @@ cdef class ConsumeConnection(ClientConnection):
 
     cdef int on_error(self, str text) except -1:
         if text.startswith(LATE):
+            # It is no answer then.
+            self.inbox.finished -= text.startswith("E_FIN")
+            self.inbox.requeued -= text.startswith("E_REQ")
+            self.inbox.touched -= text.startswith("E_TOUCH")
             self.inbox.owner.on_late(self, text)
             return 0
         return ClientConnection.on_error(self, text)
@@ -207,6 +220,7 @@ cdef class ConsumeConnection(ClientConnection):
         """Remember it for a stop, which may hand it back; without a stop nsqd's timeout decides."""
         self.in_flight -= 1
         if self.is_open:
+            self.inbox.forgotten += not self.is_leaving
             if len(self.forgotten) >= FORGOTTEN_MAX:
                 self.forgotten.clear()
             self.forgotten.add(message.identity[:MESSAGE_ID_SIZE])
@@ -255,6 +269,15 @@ cdef class ConsumeConnection(ClientConnection):
             place = (<Message> place).after
         return count
 
+    def find_before(self, int64_t before_ns):
+        """Return the first message that was received, or last touched, before that moment; None = there is none."""
+        cdef void *place = self.first
+        while place is not NULL:
+            if (<Message> place).since_ns < before_ns:
+                return <Message> place
+            place = (<Message> place).after
+        return None
+
     def requeue_delay_ms(self, int attempts):
         """Return default_requeue_delay × attempts, at most max_requeue_delay."""
         return self.inbox.delay_ms(attempts)
@@ -286,71 +309,6 @@ cdef class ConsumeConnection(ClientConnection):
         else:
             self.schedule_flush()
         return count
-
-
-cdef Py_ssize_t tell_rows(list connections, bytes identities, bytes sources, bytes chosen, bytes name, bytes tail,
-                          bint is_answer) except -1:
-    """Send each row's command to its own connection; return how many were sent. One pass: rows of a connection are
-    adjacent."""
-    cdef const uint16_t *source = <const uint16_t *> <const char *> sources
-    cdef ConsumeConnection connection
-    cdef Py_ssize_t count = len(chosen), first = 0, last, told = 0
-    if len(sources) != 2 * count or len(identities) != MESSAGE_ID_SIZE * count:
-        raise ValueError("one source, one id and one choice for each row")
-    while first < count:
-        if source[first] >= len(connections):
-            raise IndexError(f"no connection {source[first]}")
-        last = first + 1
-        while last < count and source[last] == source[first]:
-            last += 1
-        connection = <ConsumeConnection?> connections[source[first]]
-        told += connection.tell_run(name, identities, chosen, first, last, tail, is_answer)
-        first = last
-    return told
-
-
-def finish_rows(list connections not None, bytes identities not None, bytes sources not None, bytes chosen not None):
-    """Send FIN for the rows whose byte in `chosen` is not 0; return how many were sent. In backoff they are one
-    success.
-
-    `sources` are uint16, the index of each row's connection in `connections`; `identities` 16 bytes each.
-    """
-    cdef MessageQueue inbox
-    cdef Py_ssize_t told
-    if not connections:
-        return 0
-    inbox = (<ConsumeConnection?> connections[0]).inbox
-    if inbox.reports_success and b"\1" in chosen:
-        inbox.owner.on_success()
-    told = tell_rows(connections, identities, sources, chosen, b"FIN ", NEWLINE, True)
-    inbox.finished += told
-    return told
-
-
-def requeue_rows(list connections not None, bytes identities not None, bytes sources not None, bytes chosen not None,
-                 int64_t delay_ms, bint backoff=False):
-    """The same with REQ; with `backoff` they are one failure."""
-    cdef MessageQueue inbox
-    cdef Py_ssize_t told
-    if not connections:
-        return 0
-    inbox = (<ConsumeConnection?> connections[0]).inbox
-    if b"\1" in chosen:
-        if backoff:
-            inbox.owner.on_failure()  # before REQ, so that no more comes meanwhile
-        elif inbox.reports_success:
-            inbox.owner.on_neutral()
-    told = tell_rows(connections, identities, sources, chosen, b"REQ ", b" %d\n" % delay_ms, True)
-    inbox.requeued += told
-    return told
-
-
-def touch_rows(list connections not None, bytes identities not None, bytes sources not None, bytes chosen not None):
-    """The same with TOUCH."""
-    cdef Py_ssize_t told = tell_rows(connections, identities, sources, chosen, b"TOUCH ", NEWLINE, False)
-    if told:
-        (<ConsumeConnection> connections[0]).inbox.touched += told
-    return told
 
 
 @cython.final

@@ -61,7 +61,7 @@ cdef class Dispatcher:
 
     cdef Pending make_pending(self, bytes head, object body, Py_ssize_t size, bint is_piped)
     cdef object submit(self, Pending pending)
-    cdef bytes head(self, str topic)
+    cdef bytes head(self, object topic)
     cdef int set_timer(self, int64_t deadline_ns) except -1
     cdef int give(self, Pending pending) except -1
     cdef int release(self, Pending pending) except -1

@@ -19,7 +19,7 @@ from nsqfast._ext.protocol.publish_command cimport Encoded, as_bodies, as_body, 
 from nsqfast.errors import (
     BufferFullError, ClosedError, NotConnectedError, OutcomeUnknownError, PublishRefusedError,
 )
-from nsqfast.names import is_valid_name
+from nsqfast.names import check_name
 
 cdef double TICK_S_MIN = 0.01
 cdef double SECOND_NS = 1e9
@@ -165,28 +165,28 @@ cdef class Dispatcher:
 
     # -- in ------------------------------------------------------------------------------------------------------------
 
-    def send(self, str topic not None, body, bint is_piped):
+    def send(self, topic, body, bint is_piped):
         """Send a PUB; the future is done when nsqd has taken it."""
         body = as_body(body)
         return self.submit(self.make_pending(self.head(topic), body, len(<bytes> body), is_piped))
 
-    def send_many(self, str topic not None, list bodies not None, bint is_piped):
+    def send_many(self, topic, list bodies not None, bint is_piped):
         """Send an MPUB: nsqd takes all of the bodies or none."""
         cdef list kept = []
         cdef Py_ssize_t size = as_bodies(bodies, kept)
         return self.submit(self.make_pending(b"M" + self.head(topic), kept, size, is_piped))
 
-    def send_encoded(self, str topic not None, Encoded bodies not None, bint is_piped):
+    def send_encoded(self, topic, Encoded bodies not None, bint is_piped):
         """Send an MPUB with bodies that were encoded before."""
         return self.submit(self.make_pending(b"M" + self.head(topic), bodies, len(bodies.data) - 4, is_piped))
 
-    def send_later(self, str topic not None, body, int64_t delay_ms, bint is_piped):
+    def send_later(self, topic, body, int64_t delay_ms, bint is_piped):
         """Send a DPUB."""
         body = as_body(body)
         line = b"D" + self.head(topic).rstrip() + b" %d\n" % delay_ms
         return self.submit(self.make_pending(line, body, len(<bytes> body), is_piped))
 
-    def send_again(self, str topic not None, body, double timeout_s, bint may_be_there):
+    def send_again(self, topic, body, double timeout_s, bint may_be_there):
         """Send a PUB that failed on a connection which is not one of these."""
         cdef Pending pending
         body = as_body(body)
@@ -242,12 +242,11 @@ cdef class Dispatcher:
         self.thread_id = PyThread_get_thread_ident()
         return 0
 
-    cdef bytes head(self, str topic):
+    cdef bytes head(self, object topic):
         """Return the line of a PUB; refuse a name that nsqd would refuse by closing the connection."""
         cdef object found = self.heads.get(topic)
         if found is None:
-            if not is_valid_name(topic):
-                raise PublishRefusedError(f'E_BAD_TOPIC PUB topic name "{topic}" is not valid')
+            check_name("topic", topic)
             if len(self.heads) >= TOPICS_KEPT_MAX:
                 self.heads.clear()
             found = b"PUB %s\n" % topic.encode("ascii")
@@ -284,7 +283,7 @@ cdef class Dispatcher:
             self.note_lost(pending.head.split()[1].decode("ascii"), message_count(pending.body), error)
         return 0
 
-    def note_lost(self, str topic not None, Py_ssize_t count, error not None):
+    def note_lost(self, topic, Py_ssize_t count, error not None):
         """Count messages that nobody waits for as not published."""
         if self.failure is None:
             self.failure = error

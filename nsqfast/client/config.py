@@ -9,6 +9,8 @@ timedelta, under the name without `_s`. An invalid value or unknown key raises O
 """
 
 import dataclasses
+import math
+import numbers
 import socket
 from collections.abc import Iterable
 from dataclasses import InitVar
@@ -212,6 +214,17 @@ class Config:
             raise OptionsError("tls_cert: a certificate and its tls_key go together")
 
     @classmethod
+    def given(cls, config: object) -> "Config":
+        """The one that a producer or consumer was given, or the default; OptionsError for anything else."""
+        if config is None:
+            return cls()
+        if not isinstance(config, cls):
+            raise OptionsError(
+                f"config is {config!r:.80}; it is a Config, such as Config(max_in_flight=8)"
+            )
+        return config
+
+    @classmethod
     def parse(cls, items: Iterable[str], base: Self | None = None) -> Self:
         """Parse strings such as `max_in_flight,256`, as --consumer-opt takes them; a key alone means `true`."""
         given: dict[str, Any] = dict(map(cls._split, items))
@@ -278,6 +291,22 @@ def _checked(field: dataclasses.Field[Any], given: object) -> Any:
     if choices and value not in choices:
         raise OptionsError(f"{field.name}: {given!r} is none of {', '.join(filter(None, choices))}")
     return value
+
+
+def check_delay_s(delay_s: object, low: float = -math.inf) -> float:
+    """Return a delay that a user gave as `delay_s`: a TypeError says what to write if it is no number of seconds, a
+    ValueError that it is below `low`.
+    """
+    if isinstance(delay_s, timedelta):
+        raise TypeError(
+            f"delay_s is a number of seconds: {delay_s.total_seconds():g}, not {delay_s!r}"
+        )
+    if not isinstance(delay_s, numbers.Real):
+        raise TypeError(f"delay_s is a number of seconds, not {delay_s!r:.80}")
+    number = float(delay_s)
+    if not low <= number < math.inf:
+        raise ValueError(f"a delay of {delay_s} s")
+    return number
 
 
 def seconds(value: Duration) -> float:

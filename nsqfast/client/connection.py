@@ -5,9 +5,8 @@ TLS does not want plain text.
 """
 
 import asyncio
-import re
 import ssl
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -16,11 +15,12 @@ import orjson
 from nsqfast._ext.client.connection import ClientConnection
 from nsqfast._ext.client.consume_connection import ConsumeConnection, MessageQueue
 from nsqfast._ext.client.publish_connection import PublishConnection
+from nsqfast.client.addresses import check_address, local_address
 from nsqfast.client.config import TLS_VERSIONS, Config, milliseconds, seconds
 from nsqfast.client.lifetime import Logger, log
 from nsqfast.errors import ConnectError, OptionsError, ProtocolError, RefusedError
 from nsqfast.gotext import os_error
-from nsqfast.net.addresses import PORT_MAX, Inet, Unix, parse_address
+from nsqfast.net.addresses import Inet, Unix, parse_address
 from nsqfast.protocol import MAGIC_V2
 from nsqfast.streams import load_snappy
 from nsqfast.streams.adapter import Adapter
@@ -31,7 +31,6 @@ from nsqfast.version import __version__
 L = TypeVar("L", bound=ClientConnection)
 
 HANDSHAKE_TIMEOUT_S = 10.0
-PORT = re.compile(r"[0-9]{1,5}")
 INT_MAX = (1 << 31) - 1
 VERSION_LENGTH_MAX = 60
 
@@ -66,61 +65,8 @@ class Features:
         return f"nsqd {self.version}".rstrip()
 
 
-def check_address(text: str) -> Inet | Unix:
-    """Accept `host:port` or the path of a Unix socket; OptionsError for anything else."""
-    scheme, mark, rest = text.partition("://")
-    if mark:
-        what = "nsqd's TCP port, 4150 as a rule" if scheme.startswith("http") else repr(rest)
-        raise OptionsError(
-            f"{text!r}: an address of nsqd is host:port, without {scheme}://; say {what}"
-        )
-    address = parse_address(text)
-    if isinstance(address, Unix) and "/" not in text:
-        raise OptionsError(
-            f"{text!r}: an address of nsqd is host:port, or a path; the port is missing (4150 as a rule)"
-        )
-    if isinstance(address, Inet) and not (_is_host(address.host) and _is_port(address.port)):
-        raise OptionsError(f"{text!r}: an address of nsqd is host:port, or a path")
-    return address
-
-
-def _is_host(text: str) -> bool:
-    """Whether this can be a host name; none has more than 253 characters."""
-    return 0 < len(text) < 254 and text.isprintable() and not any(sign in text for sign in " /[]")
-
-
-def _is_port(text: str) -> bool:
-    return PORT.fullmatch(text) is not None and 0 < int(text) <= PORT_MAX
-
-
-def local_address(text: str) -> tuple[str, int] | None:
-    """Parse local_addr, `ip:port` or an address alone; OptionsError if it is neither."""
-    if not text:
-        return None
-    place = parse_address(text)
-    if isinstance(place, Unix):
-        return text, 0
-    if place.port != "0" and not _is_port(place.port):
-        raise OptionsError(f"local_addr: {text!r} is not ip:port")
-    return place.host, int(place.port)
-
-
-def as_list(addresses: str | Iterable[str]) -> list[str]:
-    """A list of one or several addresses; OptionsError for anything else."""
-    is_one = isinstance(addresses, str) or not isinstance(addresses, Iterable)
-    found: list[Any] = [addresses] if is_one else list(addresses)
-    for address in found:
-        if not isinstance(address, str):
-            raise OptionsError(f"{address!r}: an address is a text, host:port")
-    return list(dict.fromkeys(found))
-
-
-def prepare(
-    addresses: Iterable[str], config: Config, logger: Logger = log
-) -> ssl.SSLContext | None:
+def prepare(config: Config, logger: Logger = log) -> ssl.SSLContext | None:
     """Check everything that can be checked before connecting; returns the context of `tls_context`."""
-    for address in addresses:
-        check_address(address)
     local_address(config.local_addr)
     if config.snappy:
         load_snappy()
@@ -228,7 +174,7 @@ async def _introduce(
     connection.proceed()
     if features.auth_required:
         if not config.auth_secret:
-            raise RefusedError("E_AUTH_FIRST nsqd wants an auth_secret")
+            raise RefusedError("E_AUTH_FIRST AUTH required")
         await connection.ask(_sized(b"AUTH\n", config.auth_secret.encode()))
     return features
 

@@ -13,35 +13,48 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from nsqfast._ext.client.columns import Taken
 from nsqfast._ext.client.consume_connection import ConsumeConnection, Message, MessageQueue
+from nsqfast.client.addresses import find_addresses, plain_address, read_nsqd
+from nsqfast.client.backoff import BackoffRule, check_rule
 from nsqfast.client.config import Config, milliseconds
-from nsqfast.client.connection import as_list, dial, make_consumer_connection, prepare, subscribe
+from nsqfast.client.connection import dial, make_consumer_connection, prepare, subscribe
 from nsqfast.client.discovery import Discovery
+from nsqfast.client.failures import Failures, GivingUp
 from nsqfast.client.flow import CLOSE_WAIT_TIMEOUT_S, Flow, Subscription
 from nsqfast.client.lifetime import Logger, Resource, open_resources
+from nsqfast.client.loop_watch import watch_loop
 from nsqfast.client.message import Batch, load_array_batch
 from nsqfast.client.middleware import Middleware, around_handler
 from nsqfast.client.nodes import ChooseNodes, Nodes
 from nsqfast.client.reconnector import Opened, Reconnector
-from nsqfast.client.stats import ConsumerStats, connection_stats
-from nsqfast.client.workers import Handler, Workers, check_handler, give_up
+from nsqfast.client.stats import ConsumerStats, consumer_stats
+from nsqfast.client.stop_signals import stopped_by_signals
+from nsqfast.client.workers import Handler, Workers, check_handler
 from nsqfast.errors import ClosedError, OptionsError
-from nsqfast.names import is_valid_name
+from nsqfast.names import check_name
 
 if TYPE_CHECKING:
     from nsqfast.client.batch import ArrayBatch
 
 HANDLER_GRACE_S = 30.0
+STILL_SHARE = (
+    0.25  # of the time that a message may be in flight: so long may the event loop stand still
+)
 
 
 class Consumer(Resource):
     """Consumes a channel.
 
     `nsqd` are addresses to stay connected to, `nsqlookupd` those to ask for them; give one or both, as a string or a
-    list.
+    list. Without any, those of NSQFAST_NSQD and NSQFAST_LOOKUPD in the environment count.
+
+    A message that was delivered more than `max_attempts` times (of the config, 5) is dropped, with a WARNING, unless
+    one of these is given; if it fails, the message is requeued instead.
+    dead_letter_topic: where to publish its body, on the same nsqd, before it is finished.
+    giving_up: called with the message before it is finished.
 
     auto_touch: touch messages in flight before they time out, until they are answered.
-    giving_up: called with a message that was delivered more than `max_attempts` times, before it is finished; if it
-    raises, the message is requeued instead.
+    backoff: when failures pause the consumer. "share": when half of the last 16 messages failed, or more; "nsq": at
+    each, as go-nsq does. `max_backoff_duration_s=0` in the config turns both off.
     choose_nodes: called with the addresses that an nsqlookupd listed; returns the ones to connect to. It may leave out
     some (another zone) or replace some (a tunnel). If it raises, that answer does not count.
     middleware: around each call of a handler by `run`. logger: instead of "nsqfast.client".
@@ -58,37 +71,36 @@ class Consumer(Resource):
         nsqlookupd: str | Sequence[str] = (),
         config: Config | None = None,
         auto_touch: bool = False,
-        giving_up: Handler | None = None,
+        giving_up: GivingUp | None = None,
+        dead_letter_topic: str | None = None,
+        backoff: BackoffRule = "share",
         choose_nodes: ChooseNodes = list,
         middleware: Sequence[Middleware] = (),
         logger: Logger | None = None,
     ) -> None:
         super().__init__(logger)
-        for word, name in (("topic", topic), ("channel", channel)):
-            if not is_valid_name(name):
-                raise OptionsError(f"invalid {word} name {name!r}")
-        direct, lookups = as_list(nsqd), as_list(nsqlookupd)
-        if not direct and not lookups:
-            raise OptionsError("a consumer needs addresses of nsqd or of nsqlookupd")
-        self._topic, self._channel = topic, channel
+        self._topic, self._channel = check_name("topic", topic), check_name("channel", channel)
         self.name = f"{topic}/{channel}"
-        self._config = config or Config()
-        self._context = prepare(direct, self._config, self._log)
+        direct, lookups = find_addresses(nsqd, nsqlookupd)
+        direct, self._config = read_nsqd(direct, Config.given(config))
+        self._context = prepare(self._config, self._log)
+        self.failures = Failures(
+            topic, self.name, self._config, self._log, giving_up, dead_letter_topic
+        )
+        self._rule = check_rule(backoff)
         discovery = Discovery(lookups, topic, self._config, self._log)
         self._nodes = Nodes(self.name, direct, discovery, choose_nodes, self._config, self._log)
         self._auto_touch = auto_touch
-        self._giving_up = giving_up
         self._middleware = middleware
         self._tasks: set[asyncio.Task[Any]] = set()
         self._workers: Workers | None = None
         self._was_run = False
         self._batches: set[ArrayBatch] = set()  # with unanswered rows
-        self._given_up = 0
         self._goodbyes: list[asyncio.Future[bytes]] = []
         self._flow: Flow | None = None
         self._inbox: MessageQueue | None = None
         self._is_stop_requested = False
-        self._begins_paused = False
+        self._is_paused = False
         self._stop_task: asyncio.Task[None] | None = None
 
     # -- beginning and end
@@ -107,10 +119,17 @@ class Consumer(Resource):
         """
         self._begin()
         self._warn_of_another()
-        self._flow = Flow(self._config, is_held=self._begins_paused)
+        self._flow = Flow(
+            self._config,
+            self._rule,
+            self._log,
+            self.name,
+            self._give_up,
+            is_held=self._is_paused,
+        )
         self._inbox = MessageQueue(
             asyncio.get_running_loop(),
-            self,
+            self._flow,
             self._config.max_attempts,
             milliseconds(self._config.default_requeue_delay),
             milliseconds(self._config.max_requeue_delay),
@@ -119,8 +138,7 @@ class Consumer(Resource):
         if self._is_stop_requested:
             self._leave()
             return
-        if self._auto_touch:
-            self._spawn(self._flow.touch_on(lambda: self._batches))
+        self._spawn(self._flow.watch_on(lambda: self._batches, self._auto_touch))
         try:
             await self._nodes.start(self, self._inbox.wait_stopped())
         except BaseException:
@@ -187,6 +205,7 @@ class Consumer(Resource):
         if self._goodbyes:
             await asyncio.wait(self._goodbyes, timeout=CLOSE_WAIT_TIMEOUT_S)
         await self._nodes.stop()
+        await self.failures.close()
         self._finish()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
@@ -194,6 +213,9 @@ class Consumer(Resource):
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+    def _give_up(self, message: Message) -> None:
+        self._spawn(self.failures.give_up(message))
 
     def _ready(self) -> MessageQueue:
         """For methods that also work on a stopped consumer."""
@@ -216,6 +238,7 @@ class Consumer(Resource):
 
         def closed(connection: ConsumeConnection) -> None:
             flow.remove(connection)
+            self.failures.forget(address)
             on_closed(connection)
 
         make = make_consumer_connection(self._ready(), closed)
@@ -241,7 +264,7 @@ class Consumer(Resource):
     async def add_nsqd(self, address: str) -> None:
         """Connect to this nsqd, too; returns after the first attempt. RefusedError: it refuses us."""
         self._ready_to_consume()
-        await self._nodes.add_nsqd(address)
+        await self._nodes.add_nsqd(plain_address(address, self._config))
 
     async def drop_nsqd(self, address: str, grace_s: float = HANDLER_GRACE_S) -> None:
         """Take no more messages from this nsqd, wait up to `grace_s` for answers, hand back the rest, disconnect.
@@ -249,6 +272,7 @@ class Consumer(Resource):
         OptionsError: the address was found through nsqlookupd instead of given, or is unknown.
         """
         self._ready_to_consume()
+        address = plain_address(address, self._config)
         self._nodes.check_direct(address)
         await self._steer().retire(address, grace_s)
         await self._nodes.forget(address)
@@ -263,33 +287,6 @@ class Consumer(Resource):
         self._ready_to_consume()
         self._nodes.drop_nsqlookupd(address)
 
-    # -- events of the inbox
-
-    def on_success(self) -> None:
-        """A message was finished during backoff."""
-        self._steer().act(self._steer().backoff.success())
-
-    def on_failure(self) -> None:
-        """A message was requeued."""
-        self._steer().act(self._steer().backoff.failure())
-
-    def on_neutral(self) -> None:
-        """A message was requeued without backoff, or given up, during backoff."""
-        self._steer().act(self._steer().backoff.neutral())
-
-    def on_room(self) -> None:
-        """A connection that had too many messages in flight has fewer."""
-        self._steer().on_room()
-
-    def on_late(self, _connection: ConsumeConnection, text: str) -> None:
-        """nsqd had already given the message to another consumer."""
-        self._log.warning("%s: an answer came too late: %s", self.name, text)
-
-    def on_hopeless(self, message: Message) -> None:
-        """A message has used up its attempts."""
-        self._given_up += 1
-        self._spawn(give_up(message, self._giving_up, self._log, self.name))
-
     def _steer(self) -> Flow:
         assert self._flow is not None
         return self._flow
@@ -300,25 +297,35 @@ class Consumer(Resource):
         return self._ready_to_consume()
 
     async def run(
-        self, handler: Handler, concurrency: int = 1, grace_s: float = HANDLER_GRACE_S
+        self,
+        handler: Handler,
+        concurrency: int = 1,
+        grace_s: float = HANDLER_GRACE_S,
+        *,
+        stop_on_signals: bool | None = None,
     ) -> None:
-        """Call `handler` with each message, `concurrency` at a time, until `request_stop`, `stop` or cancellation.
+        """Call `handler` with each message, `concurrency` at a time, until `request_stop`, `stop`, cancellation, or a
+        signal.
 
         Returning finishes the message, and an exception requeues it with backoff, unless it was already answered or
         kept (`message.keep`). A handler that is not a coroutine function runs on the event loop, so it must not block.
         At a stop, handlers have `grace_s` to end. If `max_in_flight` was not given, it is the concurrency.
+        stop_on_signals: whether SIGTERM and SIGINT stop it; None = in the main thread, where nobody else handles them.
         """
         check_handler(handler, concurrency)
-        if self._inbox is None:
-            await self.start()
-        inbox = self._ready_to_consume()
-        self.prepare_run(concurrency)
-        around = around_handler(self._middleware, self._topic, self._channel, handler)
-        self._workers = Workers(around, concurrency, inbox, self._log, self.name)
-        try:
-            await self._workers.wait()
-        finally:
-            await self.stop(grace_s)
+        with stopped_by_signals(self.request_stop, stop_on_signals):
+            if self._inbox is None:
+                await self.start()
+            inbox = self._ready_to_consume()
+            self.prepare_run(concurrency)
+            around = around_handler(self._middleware, self._topic, self._channel, handler)
+            limit_s = self._steer().msg_timeout_s
+            with watch_loop(lambda: STILL_SHARE * limit_s(), self._log, self.name):
+                self._workers = Workers(around, concurrency, inbox, self.failures, self.name)
+                try:
+                    await self._workers.wait()
+                finally:
+                    await self.stop(grace_s)
 
     def prepare_run(self, concurrency: int) -> None:
         """Prepare for this many handlers at a time; ClosedError if handlers have run before."""
@@ -409,24 +416,22 @@ class Consumer(Resource):
 
         If called before the start, the consumer starts paused.
         """
-        if self._flow is None:
-            self._begins_paused = True
-        else:
+        self._is_paused = True
+        if self._flow is not None:
             self._ready()
             self._flow.pause()
 
     def resume(self) -> None:
         """Deliver again, as before `pause`."""
-        if self._flow is None:
-            self._begins_paused = False
-        else:
+        self._is_paused = False
+        if self._flow is not None:
             self._ready()
             self._flow.resume()
 
     @property
     def is_paused(self) -> bool:
         """Whether `pause` was called, without a `resume` since."""
-        return self._begins_paused if self._flow is None else self._flow.is_held
+        return self._is_paused
 
     @property
     def is_starved(self) -> bool:
@@ -436,23 +441,6 @@ class Consumer(Resource):
 
     def stats(self) -> ConsumerStats:
         """Counts so far, and the current state."""
-        inbox, flow = self._ready(), self._steer()
-        subscriptions = {
-            subscription.address: subscription.connection for subscription in flow.subscriptions
-        }
-        return ConsumerStats(
-            received=inbox.received,
-            finished=inbox.finished,
-            requeued=inbox.requeued,
-            touched=inbox.touched,
-            given_up=self._given_up,
-            dropped=inbox.dropped,
-            waiting=len(inbox),
-            in_flight=flow.in_flight(),
-            backoff_level=flow.backoff.level,
-            connects=sum(reconnector.connects for reconnector in self._nodes.reconnectors.values()),
-            connections={
-                address: connection_stats(reconnector, subscriptions.get(address))
-                for address, reconnector in self._nodes.reconnectors.items()
-            },
+        return consumer_stats(
+            self._ready(), self._steer(), self._nodes.reconnectors, self.failures.given_up
         )

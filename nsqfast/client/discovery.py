@@ -13,8 +13,9 @@ from urllib.parse import quote, urlsplit, urlunsplit
 
 import orjson
 
+from nsqfast.client.addresses import check_address
 from nsqfast.client.config import Config, seconds
-from nsqfast.client.connection import check_address, lookupd_context
+from nsqfast.client.connection import lookupd_context
 from nsqfast.client.lifetime import Logger, log
 from nsqfast.errors import ConnectError, OptionsError, WrongPeerError
 from nsqfast.gotext import join_host_port

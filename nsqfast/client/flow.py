@@ -4,15 +4,17 @@ During backoff the whole consumer may have one message, on one randomly chosen c
 """
 
 import asyncio
+import logging
 import random
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
-from nsqfast._ext.client.consume_connection import ConsumeConnection, MessageQueue
-from nsqfast.client.backoff import Action, Backoff
+from nsqfast._ext.client.consume_connection import ConsumeConnection, Message, MessageQueue
+from nsqfast.client.backoff import Action, Backoff, BackoffRule
 from nsqfast.client.config import Config, seconds
+from nsqfast.client.lifetime import Logger, RepeatedLines
 from nsqfast.client.rdy import Distribution, Share, possible
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
 CLOSE_WAIT_TIMEOUT_S = 5.0
 STARVED = 0.85
+MSG_TIMEOUT_S = 60.0  # while nothing is connected
 SPREAD_REST = 10.0  # rest between two spreads, in multiples of the time that the last one took
 
 
@@ -44,9 +47,25 @@ class Subscription:
 class Flow:
     """RDY and backoff of one consumer; made with the inbox that the connections fill."""
 
-    def __init__(self, config: Config, *, is_held: bool = False) -> None:
+    def __init__(
+        self,
+        config: Config,
+        rule: BackoffRule,
+        log: Logger,
+        name: str,
+        give_up: Callable[[Message], None],
+        *,
+        is_held: bool = False,
+    ) -> None:
         self.subscriptions: list[Subscription] = []
-        self.backoff = Backoff.of(config)
+        self.backoff = Backoff.of(config, rule)
+        self._log = log
+        self._name = name
+        self._give_up = give_up
+        self._repeated = RepeatedLines(log, name)
+        self._forgotten = 0  # as of the last look
+        self._backoff_since_s = 0.0  # when it began, by the loop's clock
+        self._pause_s_said = 0.0
         self.max_in_flight = int(config.max_in_flight)
         self.is_max_in_flight_chosen = config.is_max_in_flight_given
         self.is_held = is_held  # nothing may be delivered, whatever the other rules allow
@@ -205,19 +224,44 @@ class Flow:
         self._spread_timer = None
         self.spread()
 
+    # -- events of the inbox
+
     def on_room(self) -> None:
         """A connection has fewer messages in flight than when it was watched."""
         self._spread_soon()
         self._check_idle()
 
+    def on_success(self) -> None:
+        """A message was finished during backoff."""
+        self._act(self.backoff.success())
+
+    def on_failure(self, count: int) -> None:
+        """So many messages were requeued."""
+        assert self._inbox is not None
+        self._act(self.backoff.failure(self._inbox.finished, count))
+
+    def on_neutral(self) -> None:
+        """A message was requeued without backoff, or given up, during backoff."""
+        self._act(self.backoff.neutral())
+
+    def on_late(self, _connection: ConsumeConnection, text: str) -> None:
+        """nsqd had already given the message to another consumer."""
+        self._log.warning("%s: an answer came too late: %s", self._name, text)
+
+    def on_hopeless(self, message: Message) -> None:
+        """A message has used up its attempts."""
+        self._give_up(message)
+
     # -- backoff
 
-    def act(self, action: Action) -> None:
+    def _act(self, action: Action) -> None:
         """Carry out the action that an outcome leads to."""
         if action is Action.NOTHING or self._is_closed:
             return
         assert self._inbox is not None
         self._inbox.reports_success = self.backoff.level > 0
+        pause_s = self.backoff.pause_s()
+        self._say(action, pause_s)
         if action is Action.RESUME:
             self.spread()
             return
@@ -225,7 +269,24 @@ class Flow:
             if subscription.connection.rdy:
                 subscription.since_ns = time.monotonic_ns()
             subscription.connection.set_rdy(0)
-        self._pause_timer = self._loop.call_later(self.backoff.pause_s(), self._pause_over)
+        self._pause_timer = self._loop.call_later(pause_s, self._pause_over)
+
+    def _say(self, action: Action, pause_s: float) -> None:
+        """Say when pauses begin, grow, and end."""
+        now_s = self._loop.time()
+        if action is Action.RESUME:
+            self._log.info(
+                "%s: no more pauses, after %.1f s", self._name, now_s - self._backoff_since_s
+            )
+            self._pause_s_said = 0.0
+            return
+        if self._pause_s_said == 0.0:
+            self._backoff_since_s = now_s
+        if pause_s > self._pause_s_said:
+            self._pause_s_said = pause_s
+            self._log.info(
+                "%s: deliveries pause for %.1f s: %s", self._name, pause_s, self.backoff.reason
+            )
 
     def _pause_over(self) -> None:
         self._pause_timer = None
@@ -272,20 +333,54 @@ class Flow:
             if not busy and not idle.done():
                 idle.set_result(None)
 
-    async def touch_on(self, batches: Callable[[], Iterable["ArrayBatch"]]) -> NoReturn:
-        """Touch every message before half of its time is over, for ever."""
+    def msg_timeout_s(self) -> float:
+        """How long a message may be in flight, on the connection where that is shortest."""
+        return min([one.msg_timeout_s for one in self.subscriptions], default=MSG_TIMEOUT_S)
+
+    async def watch_on(
+        self, batches: Callable[[], Iterable["ArrayBatch"]], is_touching: bool
+    ) -> NoReturn:
+        """Touch every message before half of its time is over, or else tell of those whose time is over, for ever."""
         while True:
             if not self.subscriptions:
                 self._subscription_added.clear()
                 await self._subscription_added.wait()
                 continue
-            pause_s = min([subscription.msg_timeout_s for subscription in self.subscriptions]) / 3
-            await asyncio.sleep(pause_s)
-            before_ns = time.monotonic_ns() - int(pause_s * 0.5e9)
-            for subscription in self.subscriptions:
-                subscription.connection.touch_before(before_ns)
-            for batch in batches():
-                batch.touch()
+            timeout_s = self.msg_timeout_s()
+            await asyncio.sleep(timeout_s / 3)
+            if is_touching:
+                self._touch(timeout_s / 6, batches())
+            self._tell_of_overdue(timeout_s)
+
+    def _touch(self, age_s: float, batches: Iterable["ArrayBatch"]) -> None:
+        before_ns = time.monotonic_ns() - int(age_s * 1e9)
+        for subscription in self.subscriptions:
+            subscription.connection.touch_before(before_ns)
+        for batch in batches:
+            batch.touch()
+
+    def _tell_of_overdue(self, timeout_s: float) -> None:
+        assert self._inbox is not None
+        before_ns = time.monotonic_ns() - int(timeout_s * 1e9)
+        late = [
+            message
+            for subscription in self.subscriptions
+            if (message := subscription.connection.find_before(before_ns)) is not None
+        ]
+        if late:
+            self._repeated.say(
+                "overdue",
+                logging.WARNING,
+                f"{late[0]!r} was not answered in {timeout_s:g} s, and nsqd delivers it again: answer sooner, raise "
+                "msg_timeout, call touch(), or use auto_touch=True",
+            )
+        count, self._forgotten = self._inbox.forgotten - self._forgotten, self._inbox.forgotten
+        if count:
+            self._repeated.say(
+                "forgotten",
+                logging.WARNING,
+                f"messages that the program let go without finish() or requeue(): {count}; nsqd delivers them again",
+            )
 
     def is_starved(self) -> bool:
         """Whether a connection has nearly as many messages in flight as it may have."""

@@ -5,9 +5,10 @@ error if it is used elsewhere.
 import asyncio
 import logging
 import os
+import time
 import warnings
 import weakref
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, TypeVar
 
 from nsqfast.errors import ClosedError
 
@@ -16,6 +17,8 @@ log = logging.getLogger("nsqfast.client")
 Logger = logging.Logger | logging.LoggerAdapter[Any]
 
 T = TypeVar("T")
+
+REPEAT_S = 60.0  # how often to repeat a log line about a state that lasts
 
 
 class Register(Generic[T]):
@@ -45,6 +48,26 @@ class Register(Generic[T]):
 _open: "Register[Resource]" = Register()
 
 
+class RepeatedLines:
+    """Log lines about states that last: each is written once, and again every minute."""
+
+    def __init__(self, log: Logger, name: str) -> None:
+        self._log = log
+        self._name = name
+        self._said_s: dict[str, float] = {}
+
+    def say(self, key: str, level: int, text: str) -> None:
+        """Write it, if `key` has had no line for a minute."""
+        now_s = time.monotonic()
+        if now_s - self._said_s.get(key, -REPEAT_S) >= REPEAT_S:
+            self._said_s[key] = now_s
+            self._log.log(level, "%s: %s", self._name, text)
+
+    def end(self, key: str) -> None:
+        """The state has ended; its next line is written at once."""
+        self._said_s.pop(key, None)
+
+
 class Resource:
     """Call `_begin` at the start, `_check_use` at each use, `_finish` at the end."""
 
@@ -54,6 +77,24 @@ class Resource:
         self._log: Logger = logger or log
         self._loop: asyncio.AbstractEventLoop | None = None
         self._why_unusable = ""
+
+    # Hidden from type checkers, which refuse such uses by themselves.
+    if not TYPE_CHECKING:
+
+        def __enter__(self) -> NoReturn:
+            self._use_sync("`async with`", "`with`")
+
+        def __exit__(self, *_: object) -> None:
+            """Only for the error of `__enter__`."""
+
+        def __iter__(self) -> NoReturn:
+            self._use_sync("`async for`", "`for`")
+
+        def _use_sync(self, here: str, there: str) -> NoReturn:
+            name = type(self).__name__
+            raise TypeError(
+                f"nsqfast.{name} works with {here}; {there} is for nsqfast.client.sync.{name}"
+            )
 
     def _begin(self) -> None:
         if self._why_unusable:

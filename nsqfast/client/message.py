@@ -40,11 +40,8 @@ class Batch(MessageList[Message]):
         return sum([message.finish() for message in self.messages])
 
     def requeue(self, delay_s: float | None = None, *, backoff: bool = True) -> int:
-        """REQ all unanswered messages; for the consumer's backoff the whole batch is one failure."""
-        count = 0
-        for message in self.messages:
-            count += message.requeue(delay_s, backoff=backoff and count == 0)
-        return count
+        """REQ all unanswered messages; the consumer pauses for all of them once, if it does."""
+        return sum([message.requeue(delay_s, backoff=backoff) for message in self.messages])
 
     def touch(self) -> int:
         """TOUCH all unanswered messages."""

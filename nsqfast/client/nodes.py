@@ -5,15 +5,14 @@ import contextlib
 import functools
 import logging
 import random
-import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any
 
+from nsqfast.client.addresses import check_address
 from nsqfast.client.callbacks import call
 from nsqfast.client.config import Config, seconds
-from nsqfast.client.connection import check_address
 from nsqfast.client.discovery import Answer, Discovery, poll_pause_s
-from nsqfast.client.lifetime import Logger
+from nsqfast.client.lifetime import Logger, RepeatedLines
 from nsqfast.client.reconnector import Owner, Reconnector, first_timeout_s
 from nsqfast.errors import OptionsError, WrongPeerError
 
@@ -21,7 +20,6 @@ ChooseNodes = Callable[[list[str]], Iterable[str] | Awaitable[Iterable[str]]]
 
 ATTEMPT_GAP_S = 0.0002
 FIRST_PAUSE_S_MIN = 0.002
-REPEAT_S = 60.0  # how often to repeat a log line about a state that lasts
 
 
 class Nodes:
@@ -50,7 +48,7 @@ class Nodes:
         self._woken = asyncio.Event()  # set at each event that the start waits for
         self._untried_count = 0  # addresses whose first attempt is not over
         self._attempt_at_s = 0.0  # when the last first attempt begins, by the loop's clock
-        self._said_s: dict[str, float] = {}
+        self._repeated = RepeatedLines(log, name)
         self._wrong: WrongPeerError | None = (
             None  # for the case that all of nsqlookupd's addresses led to wrong peers
         )
@@ -131,7 +129,6 @@ class Nodes:
 
     async def add_nsqd(self, address: str) -> None:
         """Return after the first attempt. Failures are retried for ever, except for a refusal, which is raised."""
-        check_address(address)
         self._direct.add(address)
         reconnector = self.reconnectors.get(address) or self._keep(address)
         await reconnector.wait_tried()
@@ -229,9 +226,9 @@ class Nodes:
     async def _take_up(self, answer: Answer) -> set[str] | None:
         """Connect to the wanted ones among the listed nsqd. None = unknown which are wanted."""
         if answer.error is not None:
-            self._say(answer.url, logging.WARNING, f"nsqlookupd: {answer.error}")
+            self._repeated.say(answer.url, logging.WARNING, f"nsqlookupd: {answer.error}")
             return None
-        self._said_s.pop(answer.url, None)
+        self._repeated.end(answer.url)
         try:
             chosen = set(await call(self._choose, sorted(answer.addresses)))
             for address in chosen:
@@ -246,18 +243,13 @@ class Nodes:
     def _say_if_none(self, answers: list[Answer], listed: set[str]) -> None:
         usable = [answer for answer in answers if answer.error is None]
         if listed or not usable:
-            self._said_s.pop("", None)
+            self._repeated.end("")
         elif any(answer.is_known for answer in usable):
-            self._say("", logging.INFO, "nsqlookupd knows the topic, but no nsqd to connect to")
+            self._repeated.say(
+                "", logging.INFO, "nsqlookupd knows the topic, but no nsqd to connect to"
+            )
         else:
-            self._say("", logging.INFO, "nsqlookupd does not know the topic yet")
-
-    def _say(self, key: str, level: int, text: str) -> None:
-        """Log once, and again every minute."""
-        now_s = time.monotonic()
-        if now_s - self._said_s.get(key, -REPEAT_S) >= REPEAT_S:
-            self._said_s[key] = now_s
-            self._log.log(level, "%s: %s", self._name, text)
+            self._repeated.say("", logging.INFO, "nsqlookupd does not know the topic yet")
 
     async def _forget_all_but(self, listed: set[str]) -> None:
         """Give up an address that nobody lists once its connection is lost, not before."""

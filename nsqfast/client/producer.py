@@ -19,11 +19,16 @@ from typing import Any, ClassVar, Self
 
 from nsqfast._ext.client.publish_connection import Dispatcher
 from nsqfast._ext.protocol.publish_command import Encoded
-from nsqfast.client.config import Config
+from nsqfast.client.addresses import (
+    NSQD,
+    addresses_or_environment,
+    as_list,
+    plain_address,
+    read_nsqd,
+)
+from nsqfast.client.config import Config, check_delay_s
 from nsqfast.client.connection import (
     ProducerConnection,
-    as_list,
-    check_address,
     dial,
     make_producer_connection,
     prepare,
@@ -48,7 +53,8 @@ BUFFER_BYTES_MAX = 64 << 20
 
 
 class Producer(Resource):
-    """Publishes to the nsqd at these addresses: `Producer("a:4150", "b:4150")`, or a list of them.
+    """Publishes to the nsqd at these addresses: `Producer("a:4150", "b:4150")`, or a list of them. Without any, those
+    of NSQFAST_NSQD in the environment count.
 
     `retries` is how often a publish whose outcome is unknown is sent again, `timeout_s` how long it may take in total.
     `close_timeout_s` is how long the end waits for answers. `buffer_count_max` and `buffer_bytes_max` bound the
@@ -72,22 +78,26 @@ class Producer(Resource):
         logger: Logger | None = None,
     ) -> None:
         super().__init__(logger)
-        self._addresses = list(dict.fromkeys(one for given in addresses for one in as_list(given)))
+        listed = [one for given in addresses for one in as_list(given)]
+        self._addresses, self._config = read_nsqd(
+            addresses_or_environment(listed, NSQD), Config.given(config)
+        )
         if not self._addresses:
-            raise OptionsError("a producer needs the address of an nsqd")
+            raise OptionsError(
+                f'a producer needs the address of an nsqd: Producer("127.0.0.1:4150"), or {NSQD} in the environment'
+            )
         if timeout_s <= 0 or retries < 0 or buffer_count_max < 1 or buffer_bytes_max < 1:
             raise OptionsError(
                 "timeout_s and the buffer's bounds are positive, retries is 0 or more"
             )
         if close_timeout_s < 0:
             raise OptionsError("close_timeout_s is 0 or more")
-        self._config = config or Config()
         self._bounds = (buffer_count_max, buffer_bytes_max, retries, timeout_s, sticky)
         self._is_sticky = sticky
         self._timeout_s = timeout_s
         self._close_timeout_s = close_timeout_s
         self._middleware = middleware
-        self._context = prepare(self._addresses, self._config, self._log)
+        self._context = prepare(self._config, self._log)
         self._dispatcher: Dispatcher | None = None
         self._sender: Sender | None = None  # the dispatcher, or the middleware around it
         self._reconnectors: dict[str, Reconnector] = {}
@@ -270,7 +280,7 @@ class Producer(Resource):
     async def add_nsqd(self, address: str) -> None:
         """Publish to this nsqd, too; returns after the first attempt. RefusedError: it refuses us."""
         self._check_loop()
-        check_address(address)
+        address = plain_address(address, self._config)
         reconnector = self._reconnectors.get(address) or self._keep(address)
         await reconnector.wait_tried()
         if reconnector.was_refused:
@@ -284,7 +294,7 @@ class Producer(Resource):
         Messages unanswered by then go to another one. OptionsError: it is not one of the producer's addresses.
         """
         self._check_loop()
-        reconnector = self._reconnectors.pop(address, None)
+        reconnector = self._reconnectors.pop(plain_address(address, self._config), None)
         if reconnector is None:
             raise OptionsError(f"{address!r} is none of this producer's nsqd")
         if isinstance(reconnector.connection, ProducerConnection) and (
@@ -315,11 +325,11 @@ class Producer(Resource):
         """Its addresses, as log lines show them."""
         return ", ".join(self._reconnectors or self._addresses)
 
-    def note_lost(self, topic: str, error: PublishError) -> None:
-        """Note that a message nobody waits for failed before it came here; `flush` and the end report it. Used by
+    def note_lost(self, topic: str, count: int, error: PublishError) -> None:
+        """Note that messages nobody waits for failed before they came here; `flush` and the end report it. Used by
         nsqfast.client.sync.
         """
-        self._ready().note_lost(topic, 1, error)
+        self._ready().note_lost(topic, count, error)
 
     def _ready(self) -> Dispatcher:
         self._check_use()
@@ -434,6 +444,4 @@ class Producer(Resource):
 
 
 def _delay_ms(delay_s: float) -> int:
-    if delay_s < 0:
-        raise ValueError(f"a delay of {delay_s} s")
-    return round(delay_s * 1000)
+    return round(check_delay_s(delay_s, low=0) * 1000)

@@ -131,9 +131,7 @@ class Reconnector:
         await closed
         self.error = opened.connection.error
         self._lost_s = loop.time()
-        # Also slow down for connections that are closed as soon as they are made.
-        if self._lost_s - since_s > RECONNECT_LAST_S:
-            self._delays.reset()
+        self._delays.lost_after(self._lost_s - since_s)
 
     async def stop(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
         """Give written data this long to leave, close the connection, end the task."""

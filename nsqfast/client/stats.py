@@ -1,8 +1,10 @@
 """Counters of producers and consumers."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from nsqfast._ext.client.consume_connection import ConsumeConnection
+from nsqfast._ext.client.consume_connection import ConsumeConnection, MessageQueue
+from nsqfast.client.flow import Flow
 from nsqfast.client.reconnector import Reconnector
 
 
@@ -48,7 +50,32 @@ class ConsumerStats:
     connections: dict[str, ConnectionStats]
 
 
-def connection_stats(
+def consumer_stats(
+    inbox: MessageQueue, flow: Flow, reconnectors: Mapping[str, Reconnector], given_up: int
+) -> ConsumerStats:
+    """The figures of a consumer that has begun."""
+    connections = {
+        subscription.address: subscription.connection for subscription in flow.subscriptions
+    }
+    return ConsumerStats(
+        received=inbox.received,
+        finished=inbox.finished,
+        requeued=inbox.requeued,
+        touched=inbox.touched,
+        given_up=given_up,
+        dropped=inbox.dropped,
+        waiting=len(inbox),
+        in_flight=flow.in_flight(),
+        backoff_level=flow.backoff.level,
+        connects=sum(reconnector.connects for reconnector in reconnectors.values()),
+        connections={
+            address: _connection_stats(reconnector, connections.get(address))
+            for address, reconnector in reconnectors.items()
+        },
+    )
+
+
+def _connection_stats(
     reconnector: Reconnector, connection: ConsumeConnection | None
 ) -> ConnectionStats:
     """The figures of one address; `connection` is None while it is not connected."""

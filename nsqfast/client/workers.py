@@ -5,8 +5,8 @@ import inspect
 from collections.abc import Awaitable, Callable
 
 from nsqfast._ext.client.consume_connection import Message, MessageQueue
-from nsqfast.client.callbacks import call, is_cancelled
-from nsqfast.client.lifetime import Logger
+from nsqfast.client.callbacks import is_cancelled
+from nsqfast.client.failures import Failures
 from nsqfast.errors import NsqfastError, OptionsError
 
 Handler = Callable[[Message], Awaitable[object] | object]
@@ -37,12 +37,12 @@ class Workers:
         handler: Handler,
         concurrency: int,
         inbox: MessageQueue,
-        log: Logger,
+        failures: Failures,
         name: str,
     ) -> None:
         self._handler = handler
         self._inbox = inbox
-        self._log = log
+        self._failures = failures
         self._name = name
         loop = asyncio.get_running_loop()
         self._tasks = [
@@ -77,31 +77,13 @@ class Workers:
                 result = self._handler(message)
                 if inspect.isawaitable(result):
                     await result
-            except Exception:
-                self._fail(message)
-            except asyncio.CancelledError:
+            except Exception as error:
+                self._failures.note(message, error)
+            except asyncio.CancelledError as error:
                 if is_cancelled():
                     raise
-                self._fail(message)
+                # It comes from a task that the handler waited for and somebody cancelled.
+                self._failures.note(message, error)
             else:
                 if not message.is_kept:
                     message.finish()
-
-    def _fail(self, message: Message) -> None:
-        """The handler raised an exception; it may come from a task that it waited for and somebody cancelled."""
-        self._log.warning("%s: the handler failed", self._name, exc_info=True)
-        message.requeue()
-
-
-async def give_up(message: Message, giving_up: Handler | None, log: Logger, name: str) -> None:
-    """Finish a message that has used up its attempts, unless `giving_up` fails."""
-    identity = message.id.decode("ascii", "backslashreplace")
-    log.warning("%s: giving up %s after %d attempts", name, identity, message.attempts - 1)
-    try:
-        if giving_up is not None:
-            await call(giving_up, message)
-    except Exception:
-        log.exception("%s: giving up %s failed, it is requeued", name, identity)
-        message.requeue()
-    else:
-        message.discard()

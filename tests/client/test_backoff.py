@@ -45,7 +45,7 @@ def test_against_the_model():
             if until_s is not None and now_s >= until_s:
                 backoff.pause_over()
                 until_s = None
-            action = backoff.success() if good else backoff.failure()
+            action = backoff.success() if good else backoff.failure(0)
             if action is Action.PAUSE:
                 until_s = now_s + backoff.pause_s()
             model.outcome(now_s, good)
@@ -56,12 +56,12 @@ def test_against_the_model():
 
 def test_the_sequence_of_the_defaults():
     """2, 4, 8 ... and then the maximum itself, which go-nsq never reaches."""
-    backoff = Backoff.of(Config())
+    backoff = Backoff.of(Config(), "nsq")
     pauses = []
     for _ in range(8):
-        assert backoff.failure() is Action.PAUSE
+        assert backoff.failure(0) is Action.PAUSE
         pauses.append(backoff.pause_s())
-        assert backoff.failure() is Action.NOTHING, "a burst of failures is one"
+        assert backoff.failure(0) is Action.NOTHING, "a burst of failures is one"
         backoff.pause_over()
     assert pauses == [2, 4, 8, 16, 32, 64, 120, 120]
     back = []
@@ -76,15 +76,15 @@ def test_the_sequence_of_the_defaults():
 def test_neutral_pauses_again_and_leaves_the_level():
     backoff = Backoff(1.0, 10.0)
     assert backoff.neutral() is Action.NOTHING
-    backoff.failure()
+    backoff.failure(0)
     backoff.pause_over()
     assert backoff.neutral() is Action.PAUSE
     assert backoff.level == 1
 
 
 def test_off():
-    backoff = Backoff.of(Config(max_backoff_duration_s=0))
-    assert backoff.failure() is Action.NOTHING
+    backoff = Backoff.of(Config(max_backoff_duration_s=0), "nsq")
+    assert backoff.failure(0) is Action.NOTHING
     assert backoff.level == 0
 
 
@@ -93,7 +93,7 @@ def test_full_jitter(multiplier_s):
     dice = random.Random(7)
     backoff = Backoff(multiplier_s, 60.0, is_jittered=True, chance=dice.random)
     for _ in range(4):
-        backoff.failure()
+        backoff.failure(0)
         backoff.pause_over()
     pauses = [backoff.pause_s() for _ in range(1000)]
     assert all(0 <= pause <= 16 * multiplier_s for pause in pauses)
@@ -105,7 +105,7 @@ def test_full_jitter(multiplier_s):
 def test_levels_have_an_end():
     backoff = Backoff(0.0, 60.0)
     for _ in range(200):
-        backoff.failure()
+        backoff.failure(0)
         backoff.pause_over()
     assert backoff.pause_s() == 0
 
@@ -123,7 +123,7 @@ def test_reconnect_delays():
         10,
         10,
     ]
-    delays.reset()
+    delays.lost_after(1.5)
     assert delays.next_s() == pytest.approx(0.1)
     low = ReconnectDelays(chance=lambda: 0.0)
     assert low.next_s() == pytest.approx(0.05)

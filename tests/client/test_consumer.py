@@ -189,7 +189,7 @@ async def test_an_id_that_is_no_text(caplog):
         message = await anext(aiter(consumer))
         assert "\\xf0" in repr(message)
         await until(lambda: told)
-    assert "giving up \\xf0" in caplog.text
+    assert "t/c: dropped: \\xf0" in caplog.text
 
 
 async def test_giving_up(broker, address, topic):
@@ -426,7 +426,7 @@ async def test_backoff_on_the_wire(topic):
     config = Config(max_in_flight=7, backoff_multiplier="10ms", default_requeue_delay_s=0)
     async with (
         FakeNsqd(script) as fake,
-        Consumer(topic, "c", nsqd=fake.address, config=config) as consumer,
+        Consumer(topic, "c", nsqd=fake.address, config=config, backoff="nsq") as consumer,
     ):
         (await anext(aiter(consumer))).requeue()
         assert consumer.stats().backoff_level == 1
@@ -564,7 +564,7 @@ async def test_every_message_once_under_random_answers(broker, address, topic):
         backoff_multiplier="1ms",
         max_backoff_duration="2ms",
     )
-    consumer = Consumer(topic, "c", nsqd=address, config=config)
+    consumer = Consumer(topic, "c", nsqd=address, config=config, backoff="nsq")
     await publish(address, topic, 1000)
     await consumer.run(handler, concurrency=13)
     await settled(broker, topic)

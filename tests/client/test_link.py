@@ -7,10 +7,9 @@ import logging
 import pytest
 
 from nsqfast.client import Config, ConnectError, Consumer, OptionsError, RefusedError
+from nsqfast.client.addresses import check_address, local_address
 from nsqfast.client.connection import (
-    check_address,
     dial,
-    local_address,
     make_producer_connection,
     tls_context,
 )

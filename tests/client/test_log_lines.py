@@ -6,8 +6,7 @@ import logging
 import pytest
 from aiohttp import web
 
-from nsqfast.client import Config, Consumer, Producer
-from nsqfast.client import nodes as nodes_module
+from nsqfast.client import Config, Consumer, Producer, lifetime
 from support.fake_lookup import Lookupd
 from support.fake_nsqd import FakeNsqd
 from support.waiting import until
@@ -26,7 +25,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch):
     found = Clock()
-    monkeypatch.setattr(nodes_module, "time", found)
+    monkeypatch.setattr(lifetime, "time", found)
     return found
 
 

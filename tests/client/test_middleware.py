@@ -71,7 +71,7 @@ async def test_publishing(address, topic):
     assert outer.seen[:2] == [("published", topic, [b"1"]), ("published", topic, [b"2", b"3"])]
     assert inner.seen[:2] == [("published", topic, [b"a1"]), ("published", topic, [b"a2", b"a3"])]
     assert len(inner.seen) == 8
-    assert inner.seen[6:] == [("failed", "PublishRefusedError")] * 2
+    assert inner.seen[6:] == [("failed", "InvalidNameError")] * 2
 
 
 async def test_one_that_loses_messages_is_refused(address, topic):

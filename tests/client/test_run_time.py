@@ -237,7 +237,7 @@ async def test_a_pause_in_backoff(address, topic):
     """The end of a backoff's pause delivers nothing to a consumer that is paused."""
     await publish(address, topic, 3)
     config = Config(max_in_flight=3, backoff_multiplier="10ms", default_requeue_delay_s=0)
-    async with Consumer(topic, "c", nsqd=address, config=config) as consumer:
+    async with Consumer(topic, "c", nsqd=address, config=config, backoff="nsq") as consumer:
         messages = [await anext(aiter(consumer)) for _ in range(3)]
         messages[0].requeue()
         assert consumer.stats().backoff_level == 1
@@ -457,7 +457,7 @@ async def test_a_batch_that_fails_in_part(address, topic):
     """Whichever of its messages was finished before, the rest is a failure to the backoff."""
     await publish(address, topic, 3)
     config = Config(max_in_flight=3, max_backoff_duration="1m", output_buffer_size=-1)
-    async with Consumer(topic, "c", nsqd=address, config=config) as consumer:
+    async with Consumer(topic, "c", nsqd=address, config=config, backoff="nsq") as consumer:
         async for batch in consumer.batches(3, max_wait_s=10):
             assert len(batch) == 3
             assert batch.messages[0].finish()

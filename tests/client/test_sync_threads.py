@@ -510,8 +510,8 @@ def test_the_same_names_and_keywords(name):
     theirs = getattr(asynchronous, name)
     assert list(inspect.signature(ours).parameters) == list(inspect.signature(theirs).parameters)
     own_way = {
-        "Producer": {"start", "drain", "send_many", "send_later"},
-        "Consumer": {"start", "stop", "take", "take_waiting", "prepare_run"},
+        "Producer": {"start", "drain"},
+        "Consumer": {"start", "stop", "take_waiting", "prepare_run"},
     }[name]
     internal = {"open", "kind", "name"} | {name for name in dir(theirs) if name.startswith("on_")}
     wanted = {
@@ -531,7 +531,7 @@ def test_the_same_names_and_keywords(name):
 
 
 def test_interrupted(address, topic):
-    """Ctrl-C ends a run over threads, and waits for what they are at."""
+    """Ctrl-C ends a run over threads, quietly, and waits for what they are at."""
     publish(address, topic, 4)
     ended = []
     is_told = threading.Event()
@@ -551,6 +551,5 @@ def test_interrupted(address, topic):
             is_told.set()
 
         consumer.request_stop = note_stop
-        with pytest.raises(KeyboardInterrupt):
-            consumer.run(handler, concurrency=2)
+        consumer.run(handler, concurrency=2)
     assert "done" in ended

@@ -33,12 +33,11 @@ MORE = {
 }
 # What modules of the client call in one another. No user has a reason to.
 INTERNAL = {
-    "nsqfast.client.Consumer": """kind name on_cancelled on_failure on_hopeless on_late on_neutral on_room on_success
-        on_trouble open prepare_run take_waiting""",
+    "nsqfast.client.Consumer": "failures kind name on_cancelled on_trouble open prepare_run take_waiting",
     "nsqfast.client.Producer": """connected_addresses fail_waiting finish is_idle kind name note_lost on_cancelled
         on_trouble open open_detached publish_again send_encoded""",
-    "nsqfast.client.Message": "discard is_kept",
-    "nsqfast.client.Config": "check is_max_in_flight_given",
+    "nsqfast.client.Message": "discard is_answerable is_kept",
+    "nsqfast.client.Config": "check given is_max_in_flight_given",
     "nsqfast.client.Batch": "__init__",
     "nsqfast.client.ArrayBatch": "__init__ taken",
     "nsqfast.client.sync.Consumer": "kind",

@@ -11,10 +11,12 @@ from typing import Any, ClassVar, Self, TypeVar
 
 import nsqfast.client.consumer as asynchronous
 from nsqfast._ext.client.consume_connection import Message as AsyncMessage
+from nsqfast.client.backoff import BackoffRule
 from nsqfast.client.config import Config
 from nsqfast.client.lifetime import Logger
 from nsqfast.client.middleware import Middleware, around_handling
 from nsqfast.client.stats import ConsumerStats
+from nsqfast.client.stop_signals import stopped_by_signals
 from nsqfast.client.sync.loop_thread import LoopThread
 from nsqfast.client.sync.message import ArrayBatch, Batch, Message
 from nsqfast.client.sync.owner import Owner
@@ -48,6 +50,8 @@ class Consumer(Owner):
         config: Config | None = None,
         auto_touch: bool = False,
         giving_up: Handler | None = None,
+        dead_letter_topic: str | None = None,
+        backoff: BackoffRule = "share",
         choose_nodes: ChooseNodes | None = None,
         middleware: Sequence[Middleware] = (),
         logger: Logger | None = None,
@@ -73,6 +77,8 @@ class Consumer(Owner):
                 config=config,
                 auto_touch=auto_touch,
                 giving_up=give_up if giving_up is not None else None,
+                dead_letter_topic=dead_letter_topic,
+                backoff=backoff,
                 choose_nodes=choose if choose_nodes is not None else list,
                 logger=logger,
             )
@@ -118,23 +124,28 @@ class Consumer(Owner):
 
     def __iter__(self) -> Iterator[Message]:
         loop_thread = self._ready()
-        while messages := self._take(loop_thread, None):
+        while messages := self._take(loop_thread, 1, None):
             yield Message(messages[0], loop_thread)
 
     def get(self, timeout_s: float | None = None) -> Message | None:
         """The next message; None after `timeout_s`, or at the end."""
-        loop_thread = self._ready()
-        messages = self._take(loop_thread, timeout_s)
-        return Message(messages[0], loop_thread) if messages else None
+        messages = self.take(1, timeout_s)
+        return messages[0] if messages else None
 
-    def _take(self, loop_thread: LoopThread, timeout_s: float | None) -> list[AsyncMessage]:
-        """A list of one message, or none. Waiting messages are taken directly; the loop's thread is needed only to
-        wait.
-        """
-        if messages := self._consumer.take_waiting(1):
+    def take(self, count_max: int, timeout_s: float | None = None) -> list[Message]:
+        """Up to this many messages as soon as there is one; an empty list after `timeout_s`, or at the end."""
+        loop_thread = self._ready()
+        found = self._take(loop_thread, count_max, timeout_s)
+        return [Message(message, loop_thread) for message in found]
+
+    def _take(
+        self, loop_thread: LoopThread, count_max: int, timeout_s: float | None
+    ) -> list[AsyncMessage]:
+        """Waiting messages are taken directly; the loop's thread is needed only to wait."""
+        if messages := self._consumer.take_waiting(count_max):
             return messages
         try:
-            return loop_thread.call(self._consumer.take(1, timeout_s))
+            return loop_thread.call(self._consumer.take(count_max, timeout_s))
         except ClosedError:  # closed by another thread
             return []
 
@@ -157,21 +168,25 @@ class Consumer(Owner):
         handler: Handler,
         concurrency: int = 1,
         grace_s: float = asynchronous.HANDLER_GRACE_S,
+        *,
+        stop_on_signals: bool | None = None,
     ) -> None:
-        """Call `handler` with one message after the other until `request_stop`, in this thread or in `concurrency`
-        others.
+        """Call `handler` with one message after the other until `request_stop` or a signal, in this thread or in
+        `concurrency` others.
 
         Returning finishes the message, and an exception requeues it with backoff, unless it was already answered or
         kept (`message.keep`). With threads, handlers have `grace_s` to end at a stop. If `max_in_flight` was not given,
         it is the concurrency.
+        stop_on_signals: whether SIGTERM and SIGINT stop it; None = in the main thread, where nobody else handles them.
         """
         check_handler(handler, concurrency)
         _check_sync("handler", handler)
-        self._ask(lambda: self._consumer.prepare_run(concurrency))
-        if concurrency == 1:
-            self._work(handler)
-        else:
-            Threads(self, handler, concurrency).run(grace_s)
+        with stopped_by_signals(self.request_stop, stop_on_signals):
+            self._ask(lambda: self._consumer.prepare_run(concurrency))
+            if concurrency == 1:
+                self._work(handler)
+            else:
+                Threads(self, handler, concurrency).run(grace_s)
 
     def _work(self, handler: Callable[[Message], object]) -> None:
         for message in self:
@@ -182,10 +197,8 @@ class Consumer(Owner):
                 if not message.is_answered:
                     message.requeue()
                 raise OptionsError(str(error)) from None
-            except (Exception, asyncio.CancelledError):
-                self._log.warning("%s: the handler failed", self._name, exc_info=True)
-                if not message.is_answered:
-                    message.requeue()
+            except (Exception, asyncio.CancelledError) as error:
+                self._consumer.failures.note(message, error)
             else:
                 if not (message.is_answered or message.is_kept):
                     message.finish()

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from nsqfast.errors import ClosedError, OptionsError
+from nsqfast.errors import ClosedError, NsqfastError, OptionsError
 
 T = TypeVar("T")
 
@@ -102,6 +102,9 @@ class LoopThread:
             return _wait_done(future)
         except concurrent.futures.CancelledError:
             raise _closed(ordered, work) from None
+        except (NsqfastError, TypeError, ValueError) as error:
+            # The caller's mistake, or the broker's: what this thread and the loop did meanwhile says nothing of it.
+            raise error.with_traceback(None)  # noqa: B904 - it is the same exception
         except BaseException:
             future.cancel()  # Ctrl-C during the wait
             raise

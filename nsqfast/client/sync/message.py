@@ -1,8 +1,10 @@
 """Messages as program threads get them; their answers are sent from the loop's thread."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from nsqfast._ext.client import consume_connection as inbox
+from nsqfast.client.config import check_delay_s
 from nsqfast.client.message import MessageList
 from nsqfast.client.sync.loop_thread import LoopThread, run_on_loop
 
@@ -11,7 +13,8 @@ if TYPE_CHECKING:
 
 
 class Message:
-    """See nsqfast.client.Message. Answers are sent from the loop's thread, so these methods return nothing.
+    """See nsqfast.client.Message. Answers are sent from the loop's thread: these methods return whether they could be
+    sent at the moment of the call.
 
     After the end of its consumer, which hands the message back, answers have no effect.
     """
@@ -47,21 +50,28 @@ class Message:
     def nsqd(self) -> str:
         return self._message.nsqd
 
-    def finish(self) -> None:
+    def finish(self) -> bool:
         """FIN: the message is done."""
-        self.is_answered = True
-        self._loop_thread.post(self._message.finish)
+        return self._answer(self._message.finish)
 
-    def requeue(self, delay_s: float | None = None, *, backoff: bool = True) -> None:
+    def requeue(self, delay_s: float | None = None, *, backoff: bool = True) -> bool:
         """REQ: deliver it again after this delay; None = default_requeue_delay × attempts."""
-        delay_s = None if delay_s is None else float(delay_s)  # raises here if it is not a number
-        self.is_answered = True
+        delay_s = (
+            None if delay_s is None else check_delay_s(delay_s)
+        )  # raises here, not on the loop
         message = self._message
-        self._loop_thread.post(lambda: message.requeue(delay_s, backoff=backoff))
+        return self._answer(lambda: message.requeue(delay_s, backoff=backoff))
 
-    def touch(self) -> None:
+    def _answer(self, send: Callable[[], object]) -> bool:
+        is_sent = self._message.is_answerable and not self.is_answered
+        self.is_answered = True
+        self._loop_thread.post(send)
+        return is_sent
+
+    def touch(self) -> bool:
         """TOUCH: restart its time in flight."""
         self._loop_thread.post(self._message.touch)
+        return self._message.is_answerable and not self.is_answered
 
     def keep(self) -> None:
         """Do not take the handler's return as the answer; somebody else answers later."""
@@ -80,11 +90,10 @@ class Batch(MessageList[Message]):
                 message.finish()
 
     def requeue(self, delay_s: float | None = None, *, backoff: bool = True) -> None:
-        """REQ all unanswered messages; for the consumer's backoff the whole batch is one failure."""
+        """REQ all unanswered messages; the consumer pauses for all of them once, if it does."""
         for message in self.messages:
             if not message.is_answered:
                 message.requeue(delay_s, backoff=backoff)
-                backoff = False
 
     def touch(self) -> None:
         """TOUCH all unanswered messages."""

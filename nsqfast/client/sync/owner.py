@@ -11,7 +11,7 @@ import threading
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
-from typing import Any, ClassVar, NoReturn, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self, TypeVar
 
 from nsqfast.client.lifetime import Logger, Register, log
 from nsqfast.client.sync.loop_thread import LoopThread, check_threads, run_on_loop
@@ -49,6 +49,18 @@ class Owner(ABC):
 
     def __enter__(self) -> Self:
         return self
+
+    # Hidden from type checkers, which refuse such uses by themselves.
+    if not TYPE_CHECKING:
+
+        async def __aenter__(self) -> NoReturn:
+            name = type(self).__name__
+            raise TypeError(
+                f"nsqfast.client.sync.{name} works with `with`; `async with` is for nsqfast.{name}"
+            )
+
+        async def __aexit__(self, *_: object) -> None:
+            """Only for the error of `__aenter__`."""
 
     def __exit__(self, kind: object, *_: object) -> None:
         if kind is None:

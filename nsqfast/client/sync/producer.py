@@ -6,10 +6,10 @@ import dataclasses
 import time
 from collections import Counter, deque
 from collections.abc import Coroutine, Iterable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import nsqfast.client.producer as asynchronous
-from nsqfast.client.config import Config
+from nsqfast.client.config import Config, check_delay_s
 from nsqfast.client.lifetime import Logger
 from nsqfast.client.middleware import Middleware, around_publish
 from nsqfast.client.stats import ProducerStats
@@ -23,10 +23,31 @@ from nsqfast.errors import (
     PublishError,
     PublishRefusedError,
 )
-from nsqfast.names import is_valid_name
+from nsqfast.names import check_name
 
 SENDS_MAX = 1024  # sends that the other thread has not taken yet
 TOPICS_KEPT_MAX = 10_000
+
+
+class Sent(NamedTuple):
+    """A publish that nobody waits for: of one body, of several, or of one with a delay."""
+
+    topic: str
+    body: bytes | list[bytes]
+    delay_s: float | None = None
+
+    @property
+    def message_count(self) -> int:
+        return 1 if isinstance(self.body, bytes) else len(self.body)
+
+    def send(self, producer: asynchronous.Producer) -> None:
+        """On the loop."""
+        if not isinstance(self.body, bytes):
+            producer.send_many(self.topic, self.body)
+        elif self.delay_s is None:
+            producer.send(self.topic, self.body)
+        else:
+            producer.send_later(self.topic, self.body, self.delay_s)
 
 
 class Producer(Owner):
@@ -76,7 +97,7 @@ class Producer(Owner):
     def _make(self) -> None:
         self._producer = self._build()
         self._last_stats: ProducerStats | None = None
-        self._sends: deque[tuple[str, bytes]] = deque()
+        self._sends: deque[Sent] = deque()
         self._pushing = asyncio.Lock()
         self._is_pushing = False
         self._tasks: set[asyncio.Future[None]] = set()
@@ -103,7 +124,9 @@ class Producer(Owner):
         except TimeoutError:
             pass
         finally:
-            left = Counter(topic for topic, _ in self._sends)
+            left = Counter[str]()
+            for sent in self._sends:
+                left[sent.topic] += sent.message_count
             self._sends.clear()
             error = await self._producer.finish(left)
             with contextlib.suppress(ClosedError):  # it had not begun
@@ -154,8 +177,7 @@ class Producer(Owner):
         """The line of a PUB; a name that nsqd would refuse by closing the connection is refused here."""
         head = self._heads.get(topic)
         if head is None:
-            if not is_valid_name(topic):
-                raise PublishRefusedError(f'E_BAD_TOPIC PUB topic name "{topic}" is not valid')
+            check_name("topic", topic)
             if len(self._heads) >= TOPICS_KEPT_MAX:
                 self._heads.clear()
             head = self._heads[topic] = b"PUB %s\n" % topic.encode("ascii")
@@ -182,16 +204,28 @@ class Producer(Owner):
         """
         if self._middleware:
             with around_publish(self._middleware, topic, [body]) as (changed,):
-                self._send(topic, changed)
+                self._send(Sent(topic, changed))
         else:
-            self._send(topic, body)
+            self._send(Sent(topic, body))
 
-    def _send(self, topic: str, body: bytes) -> None:
+    def send_many(self, topic: str, bodies: Iterable[bytes]) -> None:
+        """Like `publish_many`, without waiting."""
+        with around_publish(self._middleware, topic, list(bodies)) as changed:
+            if changed:
+                self._send(Sent(topic, changed))
+
+    def send_later(self, topic: str, body: bytes, delay_s: float) -> None:
+        """Like `publish_later`, without waiting."""
+        with around_publish(self._middleware, topic, [body]) as (changed,):
+            self._send(Sent(topic, changed, check_delay_s(delay_s, low=0)))
+
+    def _send(self, sent: "Sent") -> None:
         loop_thread = self._ready()
-        self._head(topic)
-        if not isinstance(body, bytes) or not body:
-            raise TypeError("a message body is bytes, and not empty")
-        self._sends.append((topic, body))
+        self._head(sent.topic)
+        for body in [sent.body] if isinstance(sent.body, bytes) else sent.body:
+            if not isinstance(body, bytes) or not body:
+                raise TypeError("a message body is bytes, and not empty")
+        self._sends.append(sent)
         if len(self._sends) >= SENDS_MAX:
             loop_thread.call(self._push())
         elif not self._is_pushing:
@@ -212,14 +246,14 @@ class Producer(Owner):
         """Pass on what was sent, as fast as answers make room."""
         async with self._pushing:
             while self._sends:
-                topic, body = self._sends[0]  # it stays here until nothing can overtake it any more
+                sent = self._sends[0]  # it stays here until nothing can overtake it any more
                 try:
-                    self._producer.send(topic, body)
+                    sent.send(self._producer)
                 except BufferFullError:
                     await self._producer.drain()
                     continue
                 except PublishError as error:
-                    self._producer.note_lost(topic, error)
+                    self._producer.note_lost(sent.topic, sent.message_count, error)
                 self._sends.popleft()
 
     def flush(self) -> None:

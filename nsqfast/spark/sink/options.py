@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nsqfast.client import Config
-from nsqfast.client.connection import check_address
+from nsqfast.client.addresses import check_address
 from nsqfast.errors import OptionsError
 from nsqfast.gotext import parse_duration_ns, parse_int
 from nsqfast.names import is_valid_name

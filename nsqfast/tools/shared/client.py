@@ -37,6 +37,7 @@ def make_consumer(
         nsqd=options.nsqd_tcp_address,
         nsqlookupd=options.lookupd_http_address,
         config=client_config(program, options.consumer_opt, max_in_flight=options.max_in_flight),
+        backoff="nsq",  # as Go's tools
         **more,
     )
 

@@ -6,7 +6,8 @@ The input is a byte that says which, and the answer. It is understood or refused
 import json
 
 from fuzz.common import guarded
-from nsqfast.client.connection import check_address, read_features
+from nsqfast.client.addresses import check_address
+from nsqfast.client.connection import read_features
 from nsqfast.client.discovery import addresses_in
 from nsqfast.errors import ConnectError, ProtocolError
 from nsqfast.nsqd.lookup_peer import LookupdError, read_identity
