@@ -181,7 +181,9 @@ def test_task_group_ends_when_one_fails(broker, address, topic):
 
 
 def requeue_one(address, topic):
-    with Consumer(topic, "c", nsqd=address, backoff="nsq") as consumer:  # after which no other one comes
+    with Consumer(
+        topic, "c", nsqd=address, backoff="nsq"
+    ) as consumer:  # after which no other one comes
         consumer.get(10).requeue(0)
 
 

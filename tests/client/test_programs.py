@@ -196,3 +196,62 @@ def test_pyright_knows_the_names_of_the_package_and_no_others(installed, tmp_pat
     rules = {each["rule"] for each in found["generalDiagnostics"] if each["severity"] == "error"}
     # The name that there is not; the argument and the topic that a publish needs.
     assert rules == {"reportAttributeAccessIssue", "reportCallIssue"}
+
+
+# Each line that is marked is a mistake, and no other one is.
+MISTAKES = """
+import datetime
+
+import nsqfast.client.sync
+from nsqfast.client import Config, Consumer, Message, Producer
+
+async def handle(message: Message) -> None: ...
+async def main(producer: Producer, message: Message) -> None:
+    await producer.publish(b"orders", b"x")  # wrong
+    await producer.publish("orders", "x")  # wrong
+    await producer.publish("orders", {"id": 7})  # wrong
+    await producer.publish_later("orders", b"x", datetime.timedelta(seconds=1))  # wrong
+    message.requeue(datetime.timedelta(seconds=1))  # wrong
+    Consumer("orders", b"c", nsqd="127.0.0.1:4150")  # wrong
+    Consumer("orders", "c", nsqd="127.0.0.1:4150", config={})  # wrong
+    Consumer("orders", "c", nsqd="127.0.0.1:4150", backoff="often")  # wrong
+    Consumer("orders", "c", nsqd="127.0.0.1:4150", dead_letter_topic=b"dead")  # wrong
+    with Producer("127.0.0.1:4150"):  # wrong
+        pass
+    for _ in Consumer("orders", "c", nsqd="127.0.0.1:4150"):  # wrong
+        pass
+    async with nsqfast.client.sync.Producer("127.0.0.1:4150"):  # wrong
+        pass
+    nsqfast.client.sync.Consumer("orders", "c", nsqd="127.0.0.1:4150").run(handle)  # wrong
+    nsqfast.client.sync.Producer("127.0.0.1:4150").send_many("orders", "abc")  # wrong
+    await Consumer("orders", "c", nsqd="127.0.0.1:4150,127.0.0.1:5150").run(handle, stop_on_signals=False)
+    await Consumer("orders", "c", backoff="nsq", dead_letter_topic="dead", config=Config()).run(handle)
+"""
+MARKED = {
+    number for number, line in enumerate(MISTAKES.splitlines(), 1) if line.endswith("# wrong")
+}
+
+
+@pytest.fixture
+def mistakes(tmp_path):
+    program = tmp_path / "mistakes.py"
+    program.write_text(MISTAKES, encoding="utf-8")
+    return program
+
+
+@pytest.mark.timeout(300)
+def test_pyright_finds_mistakes(installed, tmp_path, mistakes):
+    found = read_pyright(installed, tmp_path, mistakes)["generalDiagnostics"]
+    assert {each["range"]["start"]["line"] + 1 for each in found} == MARKED
+
+
+@pytest.mark.timeout(300)
+def test_mypy_finds_mistakes(installed, mistakes):
+    done = run_command(
+        sys.executable,
+        *("-m", "mypy", "--strict", "--output=json", f"--cache-dir={mistakes.parent}", mistakes),
+        env=os.environ | {"MYPYPATH": str(installed)},
+        cwd=mistakes.parent,
+        timeout=None,
+    )
+    assert {json.loads(line)["line"] for line in done.stdout.splitlines()} == MARKED
