@@ -30,7 +30,7 @@ class Watched:
     ) -> None:
         self._loop = loop
         self._thread_id = threading.get_ident()
-        self._limit_s = limit_s
+        self._find_limit_s = limit_s
         self._log = log
         self._name = name
         self._is_said = False
@@ -39,17 +39,18 @@ class Watched:
     def _turn(self) -> None:
         """On the loop: note that it turns."""
         self._turned_s = time.monotonic()
+        self.limit_s = self._find_limit_s()  # as of this turn: it may change before the next one
         self._is_said = False
         self._timer = self._loop.call_later(self.pause_s(), self._turn)
 
     def pause_s(self) -> float:
         """Time between two looks."""
-        return max(self._limit_s() / LOOKS_PER_LIMIT, LOOK_S_MIN)
+        return max(self.limit_s / LOOKS_PER_LIMIT, LOOK_S_MIN)
 
     def look(self, now_s: float) -> None:
         """In the other thread: warn, once, if the loop has stood still for too long."""
         still_s = now_s - self._turned_s
-        if still_s < self._limit_s() or self._is_said or not self._loop.is_running():
+        if still_s < self.limit_s or self._is_said or not self._loop.is_running():
             return
         self._is_said = True
         frame = sys._current_frames().get(self._thread_id)  # noqa: SLF001 - documented, for debuggers

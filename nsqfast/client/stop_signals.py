@@ -47,9 +47,8 @@ def _is_default(handler: object) -> bool:
     """Whether it is Python's own: asyncio.run replaces the one of SIGINT by a method of its Runner."""
     if isinstance(handler, functools.partial):
         handler = getattr(handler.func, "__self__", None)
-    return handler in {signal.SIG_DFL, signal.default_int_handler} or isinstance(
-        handler, asyncio.Runner
-    )
+    is_runner = isinstance(handler, asyncio.Runner)
+    return is_runner or handler in (signal.SIG_DFL, signal.default_int_handler)
 
 
 def _stop_all(_number: int, _frame: object) -> None:
