@@ -21,7 +21,7 @@ from typing import Any, Protocol, TypeVar
 from nsqfast import extras, logs
 from nsqfast.config_file import UnknownKeysError
 from nsqfast.errors import NsqfastError, OptionsError
-from nsqfast.options import CoercionError, FlagError, PlainError
+from nsqfast.options import FlagError, PlainError
 from nsqfast.service_manager import Service, Watchdog
 from nsqfast.signals import watch_signals
 
@@ -79,9 +79,8 @@ def run(
     except FlagError as error:
         sys.stderr.write(f"{error}\n")
         return 2
-    except (CoercionError, PlainError) as error:
-        level = "ERROR: " if isinstance(error, CoercionError) else ""
-        sys.stderr.write(f"{time.strftime('%Y/%m/%d %H:%M:%S')} {level}{error}\n")
+    except PlainError as error:
+        sys.stderr.write(f"{time.strftime('%Y/%m/%d %H:%M:%S')} {error}\n")
         return 1
     except OptionsError as error:
         return _fatal(program, prefix, error, logs.FORMATS["text"])

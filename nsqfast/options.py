@@ -13,6 +13,7 @@ on the command line overrides the config file, which overrides the default.
 """
 
 import dataclasses
+import json
 import re
 from collections.abc import Callable, Iterable
 from typing import Any, cast
@@ -30,15 +31,10 @@ from nsqfast.gotext import (
 METADATA_KEY = "nsqfast.option"
 
 _DECIMAL = re.compile(r"[+-]?[0-9]+")
-_GO_TYPES = {bool: "bool", int: "int64", float: "float64", str: "string", list: "[]interface {}"}
 
 
 class FlagError(OptionsError):
     """The command line cannot be read; the exit status is 2."""
-
-
-class CoercionError(OptionsError):
-    """A config value has the wrong type; NSQ prints this one without its log prefix."""
 
 
 class PlainError(OptionsError):
@@ -56,52 +52,39 @@ class Kind:
     show: Callable[[Any], str] = str
     is_bool: bool = False  # the flag stands alone: a value needs `=`
     is_list: bool = False  # the flag may be repeated: `parse` returns what one occurrence adds
-    is_word: bool = False  # an invalid config value is reported as `failed parsing KEY VALUE`
+    is_word: bool = False  # kept as a number, which `show` turns into its word
     choices: tuple[str, ...] = ()  # the allowed words, if there are only some
-
-
-def _wrong_type(go_type: str, value: object) -> ValueError:
-    return ValueError(
-        f"invalid {go_type} value type {_GO_TYPES.get(type(value), type(value).__name__)}"
-    )
+    wanted: str = ""  # what a config file may have: `a whole number`
 
 
 def _coerce_int(value: object) -> int:
     if isinstance(value, int) and not isinstance(value, bool):
         return in_int64(value)
-    if isinstance(value, str):
-        if not _DECIMAL.fullmatch(value):
-            raise ValueError(f"strconv.ParseInt: parsing {quote(value)}: invalid syntax")
+    if isinstance(value, str) and _DECIMAL.fullmatch(value):
         return in_int64(int(value))
-    raise _wrong_type("int64", value)
+    raise ValueError("no integer")
 
 
 def _coerce_duration_ns(value: object) -> int:
     if isinstance(value, str):
-        try:
-            return parse_duration_ns(value)
-        except ValueError:
-            raise ValueError(f"time: invalid duration {quote(value)}") from None
+        return parse_duration_ns(value)
     if isinstance(value, int) and not isinstance(value, bool):
         return in_int64(value * 1_000_000)
-    raise _wrong_type("time.Duration", value)
+    raise ValueError("no duration")
 
 
 def _coerce_bool(value: object) -> bool:
     if isinstance(value, str):
-        try:
-            return parse_bool(value)
-        except ValueError:
-            raise ValueError(f"strconv.ParseBool: parsing {quote(value)}: invalid syntax") from None
+        return parse_bool(value)
     if isinstance(value, int):
         return bool(value)
-    raise _wrong_type("bool", value)
+    raise ValueError("no boolean")
 
 
 def _coerce_string(value: object) -> str:
     if isinstance(value, str):
         return value
-    raise _wrong_type("string", value)
+    raise ValueError("no text")
 
 
 def _items(value: object) -> list[Any]:
@@ -109,7 +92,7 @@ def _items(value: object) -> list[Any]:
         return [item.strip() for item in value.split(",") if item.strip()]
     if isinstance(value, list):
         return value
-    raise _wrong_type("[]string", value)
+    raise ValueError("no list")
 
 
 def _coerce_strings(value: object) -> list[str]:
@@ -122,13 +105,8 @@ def _coerce_floats(value: object) -> list[float]:
 
 def _coerce_float(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise _wrong_type("float64", value)
-    try:
-        return float(value)
-    except ValueError:
-        raise ValueError(
-            f"strconv.ParseFloat: parsing {quote(str(value))}: invalid syntax"
-        ) from None
+        raise ValueError("no number")  # noqa: TRY004 - read_config says which key
+    return float(value)
 
 
 def _parse_float(text: str) -> float:
@@ -149,16 +127,53 @@ def _show_bool(value: bool) -> str:
     return "true" if value else "false"
 
 
-STRING = Kind("string", "string", str, _coerce_string, show=quote)
-INT = Kind("int64", "int", parse_int, _coerce_int)
-BOOL = Kind("bool", "", parse_bool, _coerce_bool, show=_show_bool, is_bool=True)
-DURATION = Kind(
-    "time.Duration", "duration", parse_duration_ns, _coerce_duration_ns, show=format_duration
+STRING = Kind("string", "string", str, _coerce_string, show=quote, wanted="a text")
+INT = Kind("int64", "int", parse_int, _coerce_int, wanted="a whole number of 64 bits")
+BOOL = Kind(
+    "bool",
+    "",
+    parse_bool,
+    _coerce_bool,
+    show=_show_bool,
+    is_bool=True,
+    wanted="true or false",
 )
-FLOAT = Kind("float64", "float", _parse_float, _coerce_float)
-STRINGS = Kind("[]string", "value", lambda text: [text], _coerce_strings, is_list=True)
+DURATION = Kind(
+    "time.Duration",
+    "duration",
+    parse_duration_ns,
+    _coerce_duration_ns,
+    show=format_duration,
+    wanted="a duration with its unit",
+)
+FLOAT = Kind("float64", "float", _parse_float, _coerce_float, wanted="a number")
+STRINGS = Kind(
+    "[]string",
+    "value",
+    lambda text: [text],
+    _coerce_strings,
+    is_list=True,
+    wanted='a list such as ["text", "text"]',
+)
 # Quantiles: sorted from the largest if given as flags, in the file's order otherwise.
-FLOATS = Kind("[]float64", "value", _parse_floats, _coerce_floats, is_list=True)
+FLOATS = Kind(
+    "[]float64",
+    "value",
+    _parse_floats,
+    _coerce_floats,
+    is_list=True,
+    wanted="a list such as [0.5, 0.99]",
+)
+
+
+def to_toml(kind: Kind, value: Any) -> str:
+    """A setting's value as a config file has it."""
+    if kind.is_list:
+        value = value or []
+    elif kind.is_word or kind.go_type == DURATION.go_type:
+        value = kind.show(value)
+    # Booleans, numbers, texts and lists of them are the same in JSON.
+    return json.dumps(value, ensure_ascii=False)
 
 
 def words(values: dict[str, int], complaint: Callable[[str], str], **extra: Any) -> Kind:
@@ -171,9 +186,7 @@ def words(values: dict[str, int], complaint: Callable[[str], str], **extra: Any)
             raise ValueError(complaint(text)) from None
 
     def coerce(value: object) -> int:
-        if isinstance(value, bool) or not isinstance(value, str):
-            raise _wrong_type("string", value)
-        return parse(value)
+        return parse(_coerce_string(value))
 
     names = {number: word for word, number in reversed(values.items())}
     return Kind(
@@ -184,6 +197,7 @@ def words(values: dict[str, int], complaint: Callable[[str], str], **extra: Any)
         show=lambda value: names.get(value, ""),
         is_word=True,
         choices=tuple(values),
+        wanted=_list_words(tuple(values)),
         **extra,
     )
 
@@ -196,7 +210,19 @@ def one_of(*choices: str) -> Kind:
             raise ValueError(f"one of {', '.join(choices)}")
         return text
 
-    return Kind("string", "string", parse, parse, show=quote, choices=choices)
+    return Kind(
+        "string",
+        "string",
+        parse,
+        parse,
+        show=quote,
+        choices=choices,
+        wanted=_list_words(choices),
+    )
+
+
+def _list_words(choices: tuple[str, ...]) -> str:
+    return f"one of {', '.join(map(quote, choices))}"
 
 
 def text_such_as(*choices: str) -> Kind:

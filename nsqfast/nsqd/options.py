@@ -66,6 +66,7 @@ REQUIREMENT = Kind(
     show=lambda value: ("false", "tcp-https", "true")[value],
     is_bool=True,
     is_word=True,
+    wanted='true, false or "tcp-https"',
 )
 TLS_VERSION = words(TLS_VERSIONS, lambda text: f'unknown tlsVersionOption "{text}"')
 

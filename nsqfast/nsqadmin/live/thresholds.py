@@ -12,7 +12,6 @@ severity = { backlog_grows = "crit" }
 
 import fnmatch
 import re
-import tomllib
 from collections.abc import Collection, Mapping
 from enum import StrEnum
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
+from nsqfast.config_file import parse_toml
 from nsqfast.errors import OptionsError
 from nsqfast.gotext import os_error, parse_duration_ns
 from nsqfast.nsqadmin.options import Options
@@ -91,7 +91,7 @@ class ThresholdTable:
         if path := self._options.problem_file:
             try:
                 base["severity"], tables = self._read(path, base)
-            except (ValueError, RecursionError) as error:  # of TOML and msgspec, too
+            except (ValueError, RecursionError) as error:  # of msgspec, too
                 raise OptionsError(f"--problem-file {path}: {error}") from None
             except OSError as error:
                 raise OptionsError(f"--problem-file {path}: {os_error(error)}") from None
@@ -123,7 +123,7 @@ class ThresholdTable:
             body = stream.read(FILE_SIZE_MAX + 1)
         if len(body) > FILE_SIZE_MAX:
             raise ValueError("the file is too large")
-        file = msgspec.convert(tomllib.loads(body.decode()), _File)
+        file = msgspec.convert(parse_toml(body), _File)
         self._check(file.severity)
         tables = []
         for number, given in enumerate(file.topic, 1):

@@ -6,8 +6,7 @@ import json
 import textwrap
 from typing import Any
 
-from nsqfast.gotext import format_duration
-from nsqfast.options import DURATION, Option, by_group
+from nsqfast.options import Option, by_group, to_toml
 from nsqfast.tools.manual.settings import OF_HOST, settings_of
 
 WIDTH = 100
@@ -68,14 +67,6 @@ def _help(item: Option) -> str:
 
 def _value(item: Option, defaults: dict[str, Any]) -> str:
     """The default as TOML writes it."""
-    value: Any = defaults[item.attribute]
     if item.attribute in OF_HOST:
-        value = OF_HOST[item.attribute][1]
-    elif item.kind.is_list:
-        value = value or []
-    elif item.kind.go_type == DURATION.go_type:
-        value = format_duration(value)
-    elif item.kind.is_word:
-        value = item.kind.show(value)
-    # Booleans, numbers, texts and lists of them are the same in JSON.
-    return json.dumps(value, ensure_ascii=False)
+        return json.dumps(OF_HOST[item.attribute][1])
+    return to_toml(item.kind, defaults[item.attribute])
