@@ -10,7 +10,16 @@ from typing import Any, TypeVar
 
 from nsqfast.config_file import read_config
 from nsqfast.gotext import quote
-from nsqfast.options import FLOATS, Common, FlagError, Option, declared, defaults, nearest_name
+from nsqfast.options import (
+    DURATION,
+    FLOATS,
+    Common,
+    FlagError,
+    Option,
+    declared,
+    defaults,
+    nearest_name,
+)
 from nsqfast.usage import command_name, usage
 
 T = TypeVar("T")
@@ -66,12 +75,23 @@ def _set_flag(values: dict[str, Any], item: Option, text: str) -> None:
             raise FlagError(
                 f"invalid boolean value {quote(text)} for -{item.flag}: {error}"
             ) from None
-        raise FlagError(f"invalid value {quote(text)} for flag -{item.flag}: {error}") from None
+        hint = _suggest_duration(item, text) if item.kind.go_type == DURATION.go_type else ""
+        raise FlagError(
+            f"invalid value {quote(text)} for flag -{item.flag}: {error}{hint}"
+        ) from None
     if item.kind.is_list:
         value = values.get(item.attribute, []) + value
     if item.kind is FLOATS:
         value.sort(reverse=True)
     values[item.attribute] = value
+
+
+def _suggest_duration(item: Option, text: str) -> str:
+    try:
+        item.kind.parse(f"{text}s")
+    except ValueError:
+        return f" (write numbers with h, m, s, ms, us or ns, up to 2562047h: --{item.flag}=1m30s)"
+    return f" (write --{item.flag}={text}s)"
 
 
 def flags_or_help(

@@ -10,6 +10,7 @@ backlog_depth = 100_000
 severity = { backlog_grows = "crit" }
 """
 
+import contextlib
 import fnmatch
 import re
 from collections.abc import Collection, Mapping
@@ -164,9 +165,9 @@ def _convert(given: Mapping[str, Any]) -> Thresholds:
 
 def _seconds(kind: type, value: object) -> object:
     if kind is Seconds and isinstance(value, str):
-        value_ns = parse_duration_ns(value)
-        if value_ns >= 0:
-            return Seconds(value_ns / 1e9)
+        with contextlib.suppress(ValueError):
+            if (value_ns := parse_duration_ns(value)) >= 0:
+                return Seconds(value_ns / 1e9)
     if kind is Seconds and isinstance(value, float):  # a flag's
         return Seconds(value)
     raise ValueError('a duration is a text such as "10m"')
