@@ -26,6 +26,7 @@ from nsqfast._ext.disk.segment import listed_once
 from nsqfast.errors import OptionsError
 from nsqfast.gotext import os_error
 from nsqfast.names import is_valid_name
+from nsqfast.nsqd.lock import advise
 from nsqfast.nsqd.metadata_listing import Listing
 from nsqfast.nsqd.progress import StartProgress
 
@@ -296,7 +297,9 @@ def refuse_folder(folder: str) -> None:
         try_writing(folder, b"")
     except OSError as error:
         if error.errno in REFUSED_WRITES:
-            raise OptionsError(f"{folder} cannot be written to - {os_error(error)}") from None
+            raise OptionsError(
+                f"{folder} cannot be written to - {os_error(error)}{advise(folder, error)}"
+            ) from None
 
 
 @contextlib.contextmanager

@@ -148,9 +148,9 @@ def test_a_read_only_disk(small_disk):
     """Nothing that it accepts could be kept, so it does not start."""
     leave_messages(small_disk)
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
-    assert run_to_end(small_disk) == [
-        f"failed to load metadata - {small_disk} cannot be written to - read-only file system"
-    ]
+    advice = "mount it for writing, or give --data-path another folder"
+    said = f"failed to load metadata - {small_disk} cannot be written to - read-only file system"
+    assert run_to_end(small_disk) == [f"{said}: {advice}"]
 
 
 def test_a_folder_that_is_named_like_a_data_file(tmp_path):

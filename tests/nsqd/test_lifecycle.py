@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import uvloop
 
@@ -81,8 +82,46 @@ def test_wrong_config(tmp_path):
 def test_missing_folder():
     done = run_to_end("--data-path=/nope/x", "--log-prefix=mine ")
     assert fatal_text(done) == (
-        "failed to instantiate nsqd - failed to lock data-path: open /nope/x: no such file or directory"
+        "failed to instantiate nsqd - failed to lock data-path: open /nope/x: no such file or directory: "
+        "mkdir -p /nope/x, or give --data-path another folder"
     )
+
+
+def test_a_file_instead_of_a_folder(tmp_path):
+    path = tmp_path / "a file"
+    path.touch()
+    assert fatal_text(run_to_end(f"--data-path={path}")) == (
+        f"failed to instantiate nsqd - failed to lock data-path: open {path}: not a directory: "
+        "give --data-path a folder"
+    )
+
+
+def test_a_folder_of_another_user():
+    """In a process of its own, since root may read and write everything."""
+    body = """
+import os, sys
+from nsqfast.errors import OptionsError
+from nsqfast.nsqd.lock import DirectoryLock
+from nsqfast.nsqd.metadata import refuse_folder
+os.geteuid() or os.setuid(65534)
+for use in DirectoryLock, refuse_folder:
+    try:
+        use(sys.argv[1])
+    except OptionsError as error:
+        print(error)
+print(os.geteuid())
+"""
+    with TemporaryDirectory() as folder:
+        for mode, said in (
+            (0o000, f"failed to lock data-path: open {folder}: permission denied"),
+            (0o555, f"{folder} cannot be written to - permission denied"),
+        ):
+            Path(folder).chmod(mode)
+            command = [sys.executable, "-c", body, folder]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+            *lines, user = done.stdout.splitlines()
+            advice = f"chown {user} {folder}, as nsqd runs as this user, or give --data-path another folder"
+            assert f"{said}: {advice}" in lines
 
 
 def test_refused_setting(tmp_path):
