@@ -12,7 +12,7 @@ import ssl
 from collections import deque
 from collections.abc import Callable
 from traceback import format_tb
-from typing import Protocol
+from typing import Any, Protocol
 from urllib.parse import urlencode
 from weakref import WeakValueDictionary
 
@@ -69,21 +69,51 @@ class AuthClient:
     def __init__(self, options: Options) -> None:
         self._addresses = options.auth_http_addresses
         self._is_post = options.auth_http_request_method == "post"
+        self._connect_timeout_s = options.http_client_connect_timeout_ns / NS or None
         context = client_context(options.tls_root_ca_file, options.tls_min_version)
         self._http = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=QUERIES_MAX, ssl=context),
             timeout=aiohttp.ClientTimeout(
                 total=options.http_client_request_timeout_ns / NS or None,
-                sock_connect=options.http_client_connect_timeout_ns / NS or None,
+                sock_connect=self._connect_timeout_s,
             ),
             headers=HEADERS,
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
         )
-        self._tasks: set[asyncio.Task[Answer]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._usages: WeakValueDictionary[str, Usage] = WeakValueDictionary()
         self._recent: deque[Usage] = deque(maxlen=USAGES_KEPT)
         self._attempts = Attempts(options.max_auth_failures)
+
+    def begin(self) -> None:
+        """Warn of servers that cannot be reached now; nobody waits for it."""
+        loop = asyncio.get_running_loop()
+        for address in self._addresses:
+            task = loop.create_task(self._warn_if_down(address))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _warn_if_down(self, address: str) -> None:
+        try:
+            url = URL(_url_of(address), encoded=True)
+            async with asyncio.timeout(self._connect_timeout_s):
+                _, writer = await asyncio.open_connection(url.host, url.port)
+        except TimeoutError:
+            reason = "timeout"
+        except OSError as error:
+            reason = _plain_reason(error)
+        except (TypeError, ValueError):  # it is no URL, or one without a port
+            reason = "it is no URL"
+        else:
+            writer.close()
+            return
+        log.warning(
+            "AUTH: cannot reach %s - %s: until one of --auth-http-address answers, "
+            "clients get E_AUTH_FAILED and are disconnected",
+            place_of(address),
+            reason,
+        )
 
     def ask(
         self, client: Client, secret: bytes, on_answer: Callable[[Grant | None, bool], None]
@@ -160,7 +190,7 @@ class AuthClient:
         raise AuthError("; ".join(reasons), is_refused=is_refused)
 
     async def _ask_server(self, address: str, fields: dict[str, bytes]) -> bytes:
-        url = address if "://" in address else f"http://{address}/auth"
+        url = _url_of(address)
         body = _post_body(fields) if self._is_post else None
         if body is None:
             url = f"{url}?{urlencode(fields)}"
@@ -203,6 +233,10 @@ class AuthClient:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._http.close()
+
+
+def _url_of(address: str) -> str:
+    return address if "://" in address else f"http://{address}/auth"
 
 
 def _post_body(fields: dict[str, bytes]) -> bytes:

@@ -98,6 +98,8 @@ class Server:
             await self.lookup.load_client()
             await self._free_disk.begin()
             self._serve()
+            if self.auth is not None:
+                self.auth.begin()
             self.run_file.begin()
         except BaseException:
             if self.auth is not None:

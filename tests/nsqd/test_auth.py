@@ -68,6 +68,31 @@ def client(broker):
         yield client
 
 
+def test_a_server_that_is_down_at_the_start(authd, secret, tmp_path):
+    """The broker starts and says so once for each; what it says of clients holds until the server is there."""
+    port = hold_port()
+    down = f"http://{secret}@127.0.0.1:{port}/{secret}"
+    flags = [f"--auth-http-address={down}", f"--auth-http-address={authd.address}"]
+    with start_nsqd("nsqfast", tmp_path, *flags[:1]) as server:
+        server.wait_for_line(
+            f" WARNING: AUTH: cannot reach http://127.0.0.1:{port} - connection refused: until one of "
+            "--auth-http-address answers, clients get E_AUTH_FAILED and are disconnected"
+        )
+        assert sum("cannot reach" in line for line in server.lines) == 1
+        assert secret not in server.stderr
+        with Client(server.tcp) as client:
+            client.identify()
+            client.send(encode_command("AUTH", body=secret.encode()))
+            assert client.read_error() == b"E_AUTH_FAILED AUTH failed"
+            assert client.read_to_end() == b""
+    with start_nsqd("nsqfast", tmp_path, *flags) as server:
+        server.wait_for_line(f"cannot reach http://127.0.0.1:{port} - ")
+        with Client(server.tcp) as client:
+            client.send(encode_command("AUTH", body=secret.encode()))
+            assert client.read_response().startswith(b"{")
+        assert authd.address not in server.stderr
+
+
 def test_pipelined_behind_a_slow_server(broker, authd, client, secret, topic):
     gate = authd.answers[secret] = Gate(grant(permit()))
     publishes = b"".join(encode_command("PUB", topic, body=b"%d" % n) for n in range(1000))
@@ -328,6 +353,7 @@ def test_secrets_stay_out_of_the_log(authd, tmp_path):
         hang_up,
     ]
     with start_nsqd("nsqfast", tmp_path, *flags) as server:
+        server.wait_for_line("AUTH: cannot reach http://127.0.0.1:99999 - ")
         for answer in answers:
             authd.answers[word] = answer
             with Client(server.tcp) as client:
