@@ -12,6 +12,7 @@ import sys
 
 from nsqfast.overview import VERSION_LINES, compose_overview
 from nsqfast.programs import PREFIX, PROGRAMS
+from nsqfast.stdout import print_text
 
 _HELP = ("--help", "-help", "-h")
 _VERSION = ("--version", "-version")
@@ -21,10 +22,10 @@ def main(argv: list[str] | None = None) -> int:
     """Return the exit status."""
     words = sys.argv[1:] if argv is None else argv
     if not words or words[0] in _HELP:
-        sys.stdout.write(f"{compose_overview()}\n")
+        print_text(compose_overview())
         return 0
     if words[0] in _VERSION:
-        sys.stdout.write(f"{VERSION_LINES}\n")
+        print_text(VERSION_LINES)
         return 0
     # Also nsqfast-nsq-to-file, and nsq_to_file, as NSQ calls it.
     command = words[0].removeprefix(PREFIX).replace("_", "-")

@@ -20,6 +20,7 @@ from nsqfast.options import (
     defaults,
     nearest_name,
 )
+from nsqfast.stdout import print_text
 from nsqfast.usage import command_name, usage
 
 T = TypeVar("T")
@@ -101,7 +102,7 @@ def flags_or_help(
     try:
         return split_flags(options, argv)
     except HelpRequested:
-        print(usage(options, plain, program, about))
+        print_text(usage(options, plain, program, about))
         raise SystemExit(0) from None
     except FlagError as error:
         raise FlagError(f"{error}\nsee {command_name(program)} --help") from None
@@ -132,7 +133,7 @@ def parse_options(
     options = [*declared(Common), *declared(cls)]
     given, words = flags_or_help(options, plain, argv, program, about)
     if given.pop("version", False):
-        print(version)
+        print_text(version)
         raise SystemExit(0)
     refuse_words(program, argv, words)
     path = given.pop("config", "")

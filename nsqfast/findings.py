@@ -5,12 +5,11 @@ warning  vm.max_map_count: 1000, and queues on disk may need 65530: sysctl vm.ma
 error    --tcp-address: 0.0.0.0:4150: address already in use
 """
 
-import os
-import sys
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from nsqfast.logs import escape_controls
+from nsqfast.stdout import print_text
 
 OK, WARNING, ERROR = "ok", "warning", "error"
 
@@ -29,10 +28,5 @@ def report(findings: Iterable[Finding]) -> int:
     for level, subject, text in findings:
         if level == ERROR:
             status = 1
-        try:
-            sys.stdout.write(escape_controls(f"{level:<8} {subject}: {text}") + "\n")
-            sys.stdout.flush()
-        except BrokenPipeError:
-            # What is left in the buffer is written at the exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        print_text(escape_controls(f"{level:<8} {subject}: {text}"))
     return status

@@ -13,6 +13,7 @@ from nsqfast.errors import OptionsError
 from nsqfast.spark_jobs.compact_options import Options
 from nsqfast.spark_jobs.job import EXIT_OK, Job, run_job
 from nsqfast.spark_jobs.options import parser
+from nsqfast.stdout import print_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,7 +55,7 @@ def live(job: Job[Options]) -> int:
         files_out=counts.files_out,
         duration_s=round(time.monotonic() - begun_s, 3),
     )
-    print(
+    print_text(
         f"{counts.rows_in} messages of {counts.files_in} files in, {counts.rows_out} messages of "
         f"{counts.files_out} files out, {counts.duplicates} duplicates left out: "
         f"{counts.rows_in} = {counts.rows_out} + {counts.duplicates}"

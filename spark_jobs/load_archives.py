@@ -16,6 +16,7 @@ from nsqfast.errors import OptionsError
 from nsqfast.spark_jobs.archive_options import Options
 from nsqfast.spark_jobs.job import EXIT_BAD, EXIT_OK, Job, run_job
 from nsqfast.spark_jobs.options import parser
+from nsqfast.stdout import print_text
 from nsqfast.tools.shared.program import log
 
 if TYPE_CHECKING:
@@ -162,7 +163,7 @@ class Loader:
         for damage in choice.damages:
             log.warning("%s", damage)
         totals.bad += len(choice.damages)
-        print(
+        print_text(
             f"{totals.rows} messages of {totals.files} files loaded in {totals.batches} batches; "
             f"{choice.known} files were loaded before, {len(growing)} are still written to, "
             f"{totals.left_out + len(choice.damages)} left out as damaged"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from nsqfast.errors import PackageMissingError
 from nsqfast.extras import check, needs
 from nsqfast.spark_jobs.options import ABOUTS, PROGRAM
+from nsqfast.stdout import print_text
 from nsqfast.version import NSQ_VERSION, own_line
 
 if TYPE_CHECKING:
@@ -43,11 +44,11 @@ def main(argv: list[str] | None = None, spark: "SparkSession | None" = None) -> 
         status: int = job.main(words[1:], spark)
         return status
     if words and words[0] in _VERSION:
-        sys.stdout.write(f"{PROGRAM} v{NSQ_VERSION}\n{own_line()}\n")
+        print_text(f"{PROGRAM} v{NSQ_VERSION}\n{own_line()}")
         return 0
     is_help = bool(words) and words[0] in _HELP
     if is_help:
-        print(overview())
+        print_text(overview())
         return 0
     told = f"{words[0]}: not a job" if words else "no job"
     sys.stderr.write(f"{told}; it is one of {', '.join(JOBS)}\nsee {PROGRAM} --help\n")

@@ -16,6 +16,7 @@ from nsqfast.spark_jobs.job import EXIT_BAD, EXIT_FAILED, EXIT_OK, Job
 from nsqfast.spark_jobs.replay_input import ORDER, Input, open_input
 from nsqfast.spark_jobs.replay_options import Options
 from nsqfast.spark_jobs.replay_state import State
+from nsqfast.stdout import print_text
 from nsqfast.tools.shared.program import ToolError, log
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ class Replay:
             failure = str(error)
         except spark_errors() as error:
             failure = explain(error)
-        print("\n".join(self._tally.lines(time.monotonic() - begun_s)), flush=True)
+        print_text("\n".join(self._tally.lines(time.monotonic() - begun_s)))
         if self._job.stop.is_asked:
             failure = "told to stop before all was published"
         if failure:
@@ -110,7 +111,7 @@ class Replay:
             lines.append(
                 f"{self._tally.bad:,} would be left out: damaged, empty, or larger than --max-msg-size"
             )
-        print("\n".join(lines), flush=True)
+        print_text("\n".join(lines))
         return self._status()
 
     def _note_read(self, found: Input) -> None:

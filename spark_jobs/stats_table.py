@@ -10,6 +10,7 @@ from rich.text import Text
 
 from nsqfast.spark_jobs.stats_figures import Hour
 from nsqfast.spark_jobs.units import show_bytes, show_number, show_seconds
+from nsqfast.stdout import print_text
 
 # In a file or a pipe nothing is cut off.
 WIDTH_MAX = 200
@@ -29,7 +30,10 @@ def print_table(hours: Sequence[Hour]) -> None:
     for hour in hours:
         table.add_row(*_cells(hour))
     width = None if sys.stdout.isatty() else WIDTH_MAX
-    Console(file=sys.stdout, width=width).print(table)
+    console = Console(file=sys.stdout, width=width)
+    with console.capture() as shown:
+        console.print(table)
+    print_text(shown.get().removesuffix("\n"))
 
 
 def _cells(hour: Hour) -> list[Text]:

@@ -1,11 +1,15 @@
 """The help text of every program: whole, by group, no wider than asked, and on standard output."""
 
 import importlib
+import os
+import subprocess
+import sys
 
 import pytest
 
 from nsqfast.command_line import flags_or_help
 from nsqfast.options import STRING, FlagError, Option, by_group, declared, defaults
+from nsqfast.programs import PROGRAMS
 from nsqfast.spark_jobs.main import JOBS
 from nsqfast.tools.completion.programs import MODULES
 from nsqfast.usage import usage
@@ -50,3 +54,21 @@ def test_an_error_says_where_the_help_is():
         flags_or_help(
             [Option("topic", "topic", "", STRING, "t", "g")], {}, ["--topic"], "nsq_tail", ""
         )
+
+
+READ = [[each.command, "--help"] for each in PROGRAMS]
+READ += [["nsqd", "--version"], ["nsq-tail", "--version"], ["bench", "--version"]]
+READ += [["bench", "pub", "--help"], ["spark", "ingest", "--help"], ["completion", "bash"]]
+
+
+@pytest.mark.parametrize("words", [["--help"], ["--version"], *READ], ids=" ".join)
+def test_nobody_has_to_read_it_to_the_end(words):
+    """As `| head -1` leaves it: no traceback, neither when it is printed nor when the process ends."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "wb") as closed:
+        command = [sys.executable, "-m", "nsqfast", *words]
+        done = subprocess.run(
+            command, stdout=closed, stderr=subprocess.PIPE, timeout=60, check=False
+        )
+    assert (done.returncode, done.stderr) == (0, b"")

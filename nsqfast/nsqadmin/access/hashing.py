@@ -9,6 +9,7 @@ import argon2
 
 from nsqfast.errors import OptionsError
 from nsqfast.nsqadmin.access.users import PASSWORD_BYTES_MAX, check_name, check_role
+from nsqfast.stdout import print_text
 
 FIELD_LENGTH_MAX: Final = 4096
 
@@ -34,8 +35,7 @@ def print_account() -> None:
         check_password(password)
     except ValueError as error:
         raise OptionsError(str(error)) from None
-    sys.stdout.write(f"{name}:{role}:{argon2.PasswordHasher().hash(password)}\n")
-    sys.stdout.flush()
+    print_text(f"{name}:{role}:{argon2.PasswordHasher().hash(password)}")
 
 
 def check_password(password: str) -> None:

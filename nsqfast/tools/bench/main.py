@@ -14,6 +14,7 @@ from nsqfast import extras
 from nsqfast.errors import OptionsError, PackageMissingError
 from nsqfast.gotext import os_error
 from nsqfast.logs import escape_controls
+from nsqfast.stdout import print_text
 from nsqfast.tools.bench.options import PROGRAM, Options, parse, validate
 
 if TYPE_CHECKING:
@@ -106,11 +107,11 @@ def _print(options: Options, result: "Result", said: list[str]) -> None:
     from nsqfast.tools.bench.report import table
 
     if options.json:
-        print(json.dumps(result.to_json()))
+        print_text(json.dumps(result.to_json()))
         for line in said:
             print(f"{PROGRAM}: {line}", file=sys.stderr)
     elif result.seconds or result.error is None:
-        print("\n".join([table(result), *said]))
+        print_text("\n".join([table(result), *said]))
     if result.error is not None:
         print(f"{PROGRAM}: {escape_controls(result.error)}", file=sys.stderr)
 

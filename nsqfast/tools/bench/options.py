@@ -14,6 +14,7 @@ from nsqfast.names import EPHEMERAL, is_ephemeral, is_valid_name
 from nsqfast.net.addresses import PORT_MAX, Inet, parse_address
 from nsqfast.options import BOOL, INT, STRING, Kind, Option, declared, option
 from nsqfast.protocol import MPUB_SIZE_MAX
+from nsqfast.stdout import print_text
 from nsqfast.usage import usage
 from nsqfast.version import __version__
 
@@ -145,10 +146,10 @@ def parse(argv: list[str]) -> Options:
     """Parse the words after the program's name; --help and --version print and exit by SystemExit."""
     mode, words = (argv[0], argv[1:]) if argv else ("", [])
     if mode.lstrip("-") in ("h", "help"):
-        print(overview())
+        print_text(overview())
         raise SystemExit(0)
     if mode.lstrip("-") == "version":
-        print(f"{PROGRAM} v{__version__}")
+        print_text(f"{PROGRAM} v{__version__}")
         raise SystemExit(0)
     if mode not in MODES:
         told = f"unknown mode {mode!r}" if mode else "no mode"
@@ -157,7 +158,7 @@ def parse(argv: list[str]) -> Options:
     try:
         values = read_flags(flags, words)
     except HelpRequested:
-        print(usage(flags, _defaults(), f"{PROGRAM} {mode}", _ABOUTS[mode]))
+        print_text(usage(flags, _defaults(), f"{PROGRAM} {mode}", _ABOUTS[mode]))
         raise SystemExit(0) from None
     stray = next(_strays(flags, words), None)
     if stray is not None:

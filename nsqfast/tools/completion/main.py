@@ -8,6 +8,7 @@ import sys
 
 from nsqfast import extras
 from nsqfast.errors import PackageMissingError
+from nsqfast.stdout import print_text
 from nsqfast.tools.completion import bash, zsh
 from nsqfast.tools.completion.programs import programs
 
@@ -22,7 +23,7 @@ def main(argv: list[str] | None = None) -> int:
     """Return the exit status."""
     words = sys.argv[1:] if argv is None else argv
     if words in (["--help"], ["-help"], ["-h"]):
-        print(f"Usage: nsqfast-completion {'|'.join(SHELLS)}\n\n{HELP}")
+        print_text(f"Usage: nsqfast-completion {'|'.join(SHELLS)}\n\n{HELP}")
         return 0
     if len(words) != 1 or words[0] not in SHELLS:
         sys.stderr.write(
@@ -34,7 +35,7 @@ def main(argv: list[str] | None = None) -> int:
     except PackageMissingError as error:
         sys.stderr.write(f"{error}\n")
         return 1
-    sys.stdout.write(SHELLS[words[0]](programs()))
+    print_text(SHELLS[words[0]](programs()).removesuffix("\n"))
     return 0
 
 

@@ -2,8 +2,6 @@
 
 import asyncio
 import contextlib
-import os
-import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 
@@ -11,6 +9,7 @@ from nsqfast.archives import Damage
 from nsqfast.client import Producer
 from nsqfast.errors import ConnectError, NsqfastError
 from nsqfast.signals import watch_signals
+from nsqfast.stdout import print_text
 from nsqfast.tools.replay.batches import Batch, BatchMaker, Limits
 from nsqfast.tools.replay.feeder import Feeder
 from nsqfast.tools.replay.options import FAILOVER, PROGRAM, Options
@@ -233,9 +232,7 @@ class Replay:
         lines = self._tally.table() if self._options.dry_run else []
         lines += outcome.lines("counted" if self._options.dry_run else "published")
         try:
-            print("\n".join(lines), flush=True)
-        except OSError as error:
-            # Do not retry the rest of the buffer at the end of the process.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return isinstance(error, BrokenPipeError)
+            print_text("\n".join(lines))
+        except OSError:
+            return False
         return True

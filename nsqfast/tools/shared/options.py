@@ -9,7 +9,6 @@ options = parse_tool(Options, argv, "nsq_tail", "Prints messages.")
 """
 
 import os
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -31,6 +30,7 @@ from nsqfast.options import (
     option,
     text_such_as,
 )
+from nsqfast.stdout import print_text
 from nsqfast.version import NSQ_VERSION, own_line
 
 T = TypeVar("T")
@@ -142,7 +142,7 @@ def parse_tool(
         plain.update(defaults(_Common))
     given, words = flags_or_help(options, plain, argv, program, about)
     if given.pop("version", False):
-        sys.stdout.write(f"{program} v{NSQ_VERSION}\n{own_line()}\n")
+        print_text(f"{program} v{NSQ_VERSION}\n{own_line()}")
         raise SystemExit(0)
     if on_words is None:
         refuse_words(program, argv, words)
