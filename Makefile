@@ -256,16 +256,17 @@ samples: ext ## deploy/config/: a config file with every setting of each daemon,
 
 # In a copy of the sources: build/lib keeps the modules of yesterday, and the build that is running stays as it is.
 WITH_GROUP = $(BIN)/python -m pip install -q --disable-pip-version-check --group
-CHECK_WHEELS = $(BIN)/twine check --strict dist/* && $(BIN)/check-wheel-contents dist/*.whl \
-	&& for wheel in dist/*.whl; do $(BIN)/auditwheel show $$wheel | grep 'platform tag:'; done \
-	&& $(IN_VENV) NSQFAST_WHEELS=dist $(BIN)/pytest -q tests/packaging/test_wheel.py
+MADE = build/wheels/made
+CHECK_WHEELS = $(BIN)/twine check --strict $(MADE)/* && $(BIN)/check-wheel-contents $(MADE)/*.whl \
+	&& for wheel in $(MADE)/*.whl; do $(BIN)/auditwheel show $$wheel | grep 'platform tag:'; done \
+	&& $(IN_VENV) NSQFAST_WHEELS=$(MADE) $(BIN)/pytest -q tests/packaging/test_wheel.py
 
 wheel: ext ## sdist in dist/, and a wheel for this Python and this machine's glibc
 	@$(WITH_GROUP) wheels
 	@PYTHONPATH=.ci $(BIN)/python -m wheels.build --native
 	@$(CHECK_WHEELS)
 
-wheels: ext ## wheels for glibc 2.28 and every Python from 3.11 that is here (PYTHONS='python3.12 ...' names them)
+wheels: ext ## wheels for glibc 2.28 and every Python from 3.11 that is here (PYTHONS='python3.12 ...' names them); others stay
 	@$(WITH_GROUP) wheels
 	@PYTHONS="$(PYTHONS)" PYTHONPATH=.ci $(BIN)/python -m wheels.build
 	@$(CHECK_WHEELS)

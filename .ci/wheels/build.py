@@ -1,5 +1,7 @@
 """Makes the sdist and wheels in dist/: `python -m wheels.build`, or with --native for this environment's Python alone.
 
+What dist/ has for other Pythons, machines and libcs stays there; build/wheels/made has what this run made.
+
 Everything happens in build/wheels, in a copy of the sources: the build that is running stays as it is. Wheels are made
 from the unpacked sdist, so that a file which it lacks is missed at once. All interpreters share the translation to C,
 and have it from the build in _ext/, which `make` renews before: the sources are the same.
@@ -18,11 +20,12 @@ import tarfile
 import time
 from pathlib import Path
 
-from wheels.interpreters import Interpreter, find_interpreters, find_own
+from wheels.interpreters import Interpreter, find_interpreters, find_own, wheel_pattern
 from wheels.sources import ROOT, copy_sources
 from wheels.toolchain import Toolchain, use_native, use_zig
 
 PLACE = ROOT / "build" / "wheels"
+MADE = PLACE / "made"
 BIN = Path(sys.executable).parent
 
 
@@ -81,7 +84,7 @@ def take_translation(source: Path) -> None:
         os.utime(copy, (later, later))
 
 
-def make_wheel(source: Path, interpreter: Interpreter, toolchain: Toolchain, target: Path) -> None:
+def make_wheel(source: Path, interpreter: Interpreter, toolchain: Toolchain) -> Path:
     started = time.monotonic()
     raw = PLACE / "raw"
     shutil.rmtree(raw, ignore_errors=True)
@@ -93,14 +96,21 @@ def make_wheel(source: Path, interpreter: Interpreter, toolchain: Toolchain, tar
     (wheel,) = raw.glob("*.whl")
     only = [] if toolchain.policy == "auto" else ["--only-plat"]
     run(
-        BIN / "auditwheel", "repair", "--plat", toolchain.policy, *only, "--wheel-dir", target, wheel,
+        BIN / "auditwheel", "repair", "--plat", toolchain.policy, *only, "--wheel-dir", MADE, wheel,
         **read_commit_time(),
     )  # fmt: skip
-    (made,) = target.glob(f"nsqfast-*-{interpreter.tag}-{interpreter.tag}-*.whl")
+    (made,) = MADE.glob(wheel_pattern(interpreter.tag))
     seconds = time.monotonic() - started
     print(
         f"nsqfast: {made.name}, {made.stat().st_size / 1e6:.1f} MB, Python {interpreter}, {seconds:.0f} s"
     )
+    return made
+
+
+def put(path: Path, target: Path, replaced: str) -> None:
+    for old in target.glob(replaced):
+        old.unlink()
+    shutil.copy2(path, target)
 
 
 def main() -> None:
@@ -115,16 +125,17 @@ def main() -> None:
         if not each.has_header:
             print(f"nsqfast: no wheel for Python {each}: it has no Python.h")
     flags.target.mkdir(parents=True, exist_ok=True)
-    for old in flags.target.glob("nsqfast-*"):
-        old.unlink()
+    shutil.rmtree(MADE, ignore_errors=True)
     toolchain = use_native() if flags.native else use_zig(PLACE / "bin")
-    sdist = make_sdist(flags.target)
+    sdist = make_sdist(MADE)
+    put(sdist, flags.target, "nsqfast-*.tar.gz")
     print(f"nsqfast: {sdist.name}, {sdist.stat().st_size / 1e6:.1f} MB")
     source = unpack(sdist)
     take_translation(source)
     for each in found:
         if each.has_header:
-            make_wheel(source, each, toolchain, flags.target)
+            wheel = make_wheel(source, each, toolchain)
+            put(wheel, flags.target, wheel_pattern(each.tag))
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from wheels.clean_room import PASSED
+from wheels.interpreters import wheel_pattern
 from wheels.sources import ROOT
 
 PLACE = ROOT / "build" / "chroot"
@@ -96,7 +97,7 @@ def connect(base: Path) -> None:
 
 def find_wheel(base: Path) -> Path:
     tag = ask("chroot", str(base), "python3", "-c", TAG).strip()
-    found = sorted((ROOT / "dist").glob(f"nsqfast-*-{tag}-*.whl"))
+    found = sorted((ROOT / "dist").glob(wheel_pattern(tag)))
     if not found:
         raise SystemExit(f"nsqfast: no wheel for {tag} in dist: make wheels")
     return found[-1]

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from wheels.clean_room import CleanRoom
-from wheels.interpreters import Interpreter, find_interpreters, find_own
+from wheels.interpreters import Interpreter, find_interpreters, find_own, wheel_pattern
 from wheels.sources import ROOT, list_sources
 
 EXTRAS = "server,admin,arrow,opentelemetry"
@@ -35,7 +35,7 @@ print(nsqfast.__file__, compiled.__file__, sep="\\n")
 
 def list_wheels(folder: Path) -> dict[str, Path]:
     """By the tag of their Python."""
-    found = {path.name.split("-")[2]: path for path in folder.glob("nsqfast-*.whl")}
+    found = {path.name.split("-")[2]: path for path in folder.glob(wheel_pattern())}
     if not found:
         raise SystemExit(f"nsqfast: no wheel in {folder}: make wheel")
     return found

@@ -1,11 +1,14 @@
 """The CPython interpreters of this machine that wheels are built for and tests are run with.
 
 PYTHONS="python3.12 /opt/python3.13/bin/python3" names them. Otherwise every python3.N on PATH and in pyenv's folder is
-looked at; of several with the same N the newest that has Python.h is taken.
+looked at; of several with the same N the newest that has Python.h is taken. A shim of pyenv whose version is not chosen
+does not run: that version is looked up in pyenv's folder, and the shim is left out with a line if it is not there.
 """
 
 import json
 import os
+import platform
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -45,6 +48,11 @@ class Interpreter:
         return ".".join(map(str, self.version))
 
 
+def wheel_pattern(tag: str = "*") -> str:
+    """The wheels of ours for that Python on this machine."""
+    return f"nsqfast-*-{tag}-{tag}-manylinux*_{platform.machine()}.whl"
+
+
 def probe(command: str) -> Interpreter | None:
     """Ask an interpreter what it is; None where it does not run, is too old or is no CPython with its lock."""
     try:
@@ -60,31 +68,40 @@ def probe(command: str) -> Interpreter | None:
     return Interpreter(Path(facts["path"]), version, Path(facts["prefix"]), facts["has_header"])
 
 
+def list_in_pyenv(name: str) -> list[str]:
+    root = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    return [str(path) for path in sorted(root.glob(f"versions/*/bin/{name}"))]
+
+
 def list_commands() -> list[str]:
     names = [f"python3.{minor}" for minor in MINORS]
     folders = [Path(each) for each in os.get_exec_path()]
-    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
-    folders += sorted(pyenv.glob("versions/*/bin"))
-    return [str(folder / name) for folder in folders for name in names if (folder / name).exists()]
+    on_path = [folder / name for folder in folders for name in names if (folder / name).exists()]
+    return [*map(str, on_path), *list_in_pyenv("python3.[0-9]*")]
 
 
 def find_interpreters(named: str = "") -> list[Interpreter]:
-    """One for each minor version, oldest first."""
-    if named:
-        found = [probe(command) for command in named.split()]
-        missing = [
-            command for command, each in zip(named.split(), found, strict=True) if each is None
-        ]
-        if missing:
-            raise SystemExit(f"nsqfast: no CPython from 3.11 on: {', '.join(missing)}")
-    else:
-        found = [probe(command) for command in list_commands()]
+    """One for each minor version, oldest first; a line for each command that is left out."""
     newest: dict[str, Interpreter] = {}
-    for each in filter(None, found):
+    for command in named.split() or list_commands():
+        each = probe(command) or probe_in_pyenv(Path(command).name)
+        if each is None and shutil.which(command) is None:
+            raise SystemExit(f"nsqfast: there is no {command}")
+        if each is None:
+            print(f"nsqfast: {command} is left out: it does not run, or is no CPython from 3.11 on")
+            continue
         other = newest.get(each.series)
         if other is None or (other.has_header, other.version) < (each.has_header, each.version):
             newest[each.series] = each
+    if not newest:
+        raise SystemExit("nsqfast: no CPython from 3.11 on")
     return sorted(newest.values(), key=lambda each: each.version)
+
+
+def probe_in_pyenv(name: str) -> Interpreter | None:
+    """What a shim of pyenv would run if its version was chosen; the newest of several."""
+    found = filter(None, map(probe, list_in_pyenv(name)))
+    return max(found, key=lambda each: each.version, default=None)
 
 
 def find_own() -> Interpreter:

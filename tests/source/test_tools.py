@@ -31,6 +31,13 @@ BARE = 'case "$2" in *Python.h* | *ensurepip*) exit 1 ;; esac'
                 "the venv module is missing: apt install python3-venv",
             ],
         ),
+        (
+            {"python3": "echo no such command >&2; exit 127", "cc": ""},  # a shim of pyenv
+            "cc",
+            [
+                "python3 does not run: choose its version (pyenv shell ...), or another one: make PYTHON=python3.11 ..."
+            ],
+        ),
         ({"python3": f'exec {sys.executable} "$@"', "cc": ""}, "cc", []),
     ],
 )
