@@ -26,8 +26,13 @@ def check_name(kind: str, name: object) -> str:
         decoded = repr(name.decode("ascii", "replace")) if isinstance(name, bytes) else "its name"
         raise TypeError(f"a {kind} is a str, not {name!r:.80}: write {decoded:.80}")
     if not is_valid_name(name):
-        raise InvalidNameError(kind, f"{name!r:.80} is no name of a {kind}; it is {RULE}")
+        raise InvalidNameError(kind, describe_invalid(name, kind))
     return name
+
+
+def describe_invalid(name: str, kind: str = "topic") -> str:
+    """What is wrong with a name of a `kind` that is not valid."""
+    return f"{name!r:.80} is no name of a {kind}; it is {RULE}"
 
 
 def is_ephemeral(name: str) -> bool:

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass, field
 
 from nsqfast.archives.names import DATETIME_FORMAT, FILENAME_FORMAT, read_zone
-from nsqfast.names import is_valid_name
+from nsqfast.names import describe_invalid, is_valid_name
 from nsqfast.options import BOOL, DURATION, INT, STRING, STRINGS, PlainError, option, text_such_as
 from nsqfast.spark_jobs.options import JobOptions, TopicOptions
 from nsqfast.tools.replay.options import parse_time_ns
@@ -64,7 +64,7 @@ class Options(TopicOptions, JobOptions):
         if self.unterminated not in {SKIP, KEEP}:
             raise PlainError(f"--unterminated is {self.unterminated!r}; it is {SKIP} or {KEEP}")
         if self.assume_topic and not is_valid_name(self.assume_topic):
-            raise PlainError(f"--assume-topic: {self.assume_topic!r} is not a valid topic name")
+            raise PlainError(f"--assume-topic: {describe_invalid(self.assume_topic)}")
         if self.assume_time:
             self.assume_time_ns = parse_time_ns("--assume-time", self.assume_time)
         read_zone(self.datetime_zone)

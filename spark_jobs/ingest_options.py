@@ -3,7 +3,7 @@
 import os
 from dataclasses import dataclass
 
-from nsqfast.names import is_valid_name
+from nsqfast.names import describe_invalid, is_valid_name
 from nsqfast.options import BOOL, DURATION, INT, STRING, PlainError, option, text_such_as
 from nsqfast.spark.spool.segments import ARROW
 from nsqfast.spark.spool.segments import FORMATS as SEGMENT_FORMATS
@@ -69,7 +69,7 @@ class Options(TopicOptions, AddressOptions, JobOptions):
             if not getattr(self, name):
                 raise PlainError(f"--{name} required")
         if not is_valid_name(self.channel):
-            raise PlainError(f"--channel: {self.channel!r} is not a valid channel name")
+            raise PlainError(f"--channel: {describe_invalid(self.channel, 'channel')}")
         if self.format not in FORMATS:
             raise PlainError(f"--format is {self.format!r}; it is {' or '.join(FORMATS)}")
         if self.receiver not in RECEIVERS:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from nsqfast.names import is_valid_name
+from nsqfast.names import describe_invalid, is_valid_name
 from nsqfast.options import INT, STRING, STRINGS, PlainError, option, text_such_as
 from nsqfast.tools.shared.discovery import base_url
 from nsqfast.tools.shared.options import LOOKUPD_HELP, METRICS_HELP, NSQD_HELP, parse_tool
@@ -91,7 +91,7 @@ class TopicOptions:
             raise PlainError("use --topic or --topic-pattern not both")
         for name in self.topic:
             if not is_valid_name(name):
-                raise PlainError(f"--topic: {name!r} is not a valid topic name")
+                raise PlainError(f"--topic: {describe_invalid(name)}")
         try:
             re.compile(self.topic_pattern)
         except re.error as error:

@@ -266,7 +266,7 @@ def test_a_source_that_fails_for_a_while_is_opened_again(spark, arrivals, run, t
 @pytest.mark.parametrize(
     ("flags", "text"),
     [
-        (["--topic="], "--topic: '' is not a valid topic name"),
+        (["--topic="], "--topic: '' is no name of a topic"),
         (["--dead-letter=x"], "--dead-letter needs --json-schema"),
         (["--format=delta"], "--format delta: Delta Lake"),
         (["--format=orc"], "--format is 'orc'; it is parquet or delta"),

@@ -362,7 +362,7 @@ def test_a_killed_run_is_finished_by_the_next(load, tmp_path):
         (["--input=s3a://b/x", "--output=/x"], 1, "give files that each machine of Spark has under this name"),
         (["--input=/x", "--output=/x", "--unterminated=both"], 1, "it is skip or keep"),
         (["--input=/x", "--output=/x", "--datetime-zone=Mars"], 1, "'Mars' is no time zone"),
-        (["--input=/x", "--output=/x", "--assume-topic=a b"], 1, "'a b' is not a valid topic name"),
+        (["--input=/x", "--output=/x", "--assume-topic=a b"], 1, "'a b' is no name of a topic"),
         (["--nothing"], 2, "see nsqfast-spark load-archives --help"),
         (["--input=/x", "--output=/x", "--batch-files=x"], 2, "batch-files"),
     ],

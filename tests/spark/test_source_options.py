@@ -104,8 +104,8 @@ def test_secrets_are_not_shown():
         ({"spooldir": "s3://bucket/spool"}, ["spoolDir", "is not the path of a folder"]),
         ({"subscribe": None}, ["subscribe (topics with commas between) or subscribePattern"]),
         ({"subscribe": " , "}, ["subscribe: is empty"]),
-        ({"subscribe": "or ders"}, ["subscribe: 'or ders' is not a valid topic name"]),
-        ({"channel": "a/b"}, ["channel: 'a/b' is not a valid channel name"]),
+        ({"subscribe": "or ders"}, ["subscribe: 'or ders' is no name of a topic"]),
+        ({"channel": "a/b"}, ["channel: 'a/b' is no name of a channel"]),
         ({"subscribepattern": "x"}, ["subscribe or subscribePattern, not both"]),
         (
             {"subscribe": None, "subscribepattern": "x"},

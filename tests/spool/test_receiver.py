@@ -233,8 +233,8 @@ def test_a_spool_that_cannot_be_made_or_written_to(ours, tmp_path):
     [
         (["--spool="], 1, "--spool is required"),
         (["--channel="], 1, "--channel is required"),
-        (["--channel=a b"], 1, "not a valid channel name"),
-        (["--topic=a b"], 1, "'a b' is not a valid topic name"),
+        (["--channel=a b"], 1, "no name of a channel"),
+        (["--topic=a b"], 1, "'a b' is no name of a topic"),
         (["--topic-pattern=x"], 1, "use --topic or --topic-pattern not both"),
         (["--segment-format=orc"], 1, "--segment-format is 'orc'; it is arrow or parquet"),
         (["--checkpoint=c"], 1, "--checkpoint needs --segment-format=parquet"),

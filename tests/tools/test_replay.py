@@ -327,7 +327,7 @@ def test_version_and_help(capsys):
         (["a.log"], "--nsqd-tcp-address required"),
         (["--nsqd-tcp-address=nowhere", "--topic=t", "a.log"], "host:port"),
         (["--dry-run", "a.log"], "a.log: its name says no topic; --topic is required"),
-        (["--dry-run", "--topic=no good", "a.log"], "not a valid topic name"),
+        (["--dry-run", "--topic=no good", "a.log"], "no name of a topic"),
         (["--dry-run", "--topic=t", "gone.log"], "gone.log: no such file or directory"),
         (["--dry-run", "--topic=t", "a.log", "--rate=5"], "flags stand before the files"),
         (["--dry-run", "--topic=t", "--topic-map=a:b", "a.log"], "not both"),

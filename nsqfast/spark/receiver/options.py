@@ -7,7 +7,7 @@ from typing import Any
 from nsqfast.client import Config
 from nsqfast.errors import OptionsError
 from nsqfast.logs import LEVEL_HELP, LEVELS, LOG_PREFIX_HELP
-from nsqfast.names import is_valid_name
+from nsqfast.names import describe_invalid, is_valid_name
 from nsqfast.options import BOOL, DURATION, INT, STRING, STRINGS, PlainError, option, text_such_as
 from nsqfast.spark.receiver.child import CLIENT_OPTIONS_VARIABLE
 from nsqfast.spark.spool.segments import ARROW, FORMATS, PARQUET
@@ -97,7 +97,7 @@ def parse(argv: list[str]) -> Options:
         if not getattr(options, name):
             raise PlainError(f"--{name} is required")
     if not is_valid_name(options.channel):
-        raise PlainError(f"--channel: {options.channel!r} is not a valid channel name")
+        raise PlainError(f"--channel: {describe_invalid(options.channel, 'channel')}")
     options.check_source()
     check_topics(options)
     _check_topic_names(options)
@@ -126,7 +126,7 @@ def _refuse_words(words: list[str]) -> None:
 def _check_topic_names(options: Options) -> None:
     for topic in options.topic:
         if not is_valid_name(topic):
-            raise PlainError(f"--topic: {topic!r} is not a valid topic name")
+            raise PlainError(f"--topic: {describe_invalid(topic)}")
     if options.topic and options.topic_pattern:
         raise PlainError("use --topic or --topic-pattern not both")
 

@@ -14,7 +14,7 @@ from nsqfast.client.config import Config
 from nsqfast.client.discovery import lookup_url
 from nsqfast.errors import OptionsError
 from nsqfast.gotext import parse_bool, parse_duration_ns
-from nsqfast.names import is_valid_name
+from nsqfast.names import describe_invalid, is_valid_name
 from nsqfast.spark.spool.identity import list_subscription
 from nsqfast.spark.spool.schema import SCHEMA
 
@@ -210,7 +210,7 @@ def _topics(value: str) -> tuple[str, ...]:
     topics = _words(value)
     for topic in topics:
         if not is_valid_name(topic):
-            raise ValueError(f"{topic!r} is not a valid topic name")
+            raise ValueError(describe_invalid(topic))
     return topics
 
 
@@ -230,7 +230,7 @@ def _pattern(value: str) -> str:
 
 def _channel(value: str) -> str:
     if not is_valid_name(value):
-        raise ValueError(f"{value!r} is not a valid channel name")
+        raise ValueError(describe_invalid(value, "channel"))
     return value
 
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 from nsqfast.command_line import HelpRequested, read_flags
 from nsqfast.errors import OptionsError
 from nsqfast.gotext import format_duration, parse_duration_ns
-from nsqfast.names import EPHEMERAL, is_ephemeral, is_valid_name
+from nsqfast.names import EPHEMERAL, describe_invalid, is_ephemeral, is_valid_name
 from nsqfast.net.addresses import PORT_MAX, Inet, parse_address
 from nsqfast.options import BOOL, INT, STRING, Kind, Option, declared, option
 from nsqfast.protocol import MPUB_SIZE_MAX
@@ -225,9 +225,7 @@ def _check_names(options: Options) -> None:
             raise OptionsError(f"--{flag} is missing: name the {flag}, such as --{flag}=bench")
         for name in names:
             if not is_valid_name(name):
-                raise OptionsError(
-                    f"{name!r} is no name for a {flag}: 1 to 64 of .a-zA-Z0-9_- and an optional {EPHEMERAL}"
-                )
+                raise OptionsError(describe_invalid(name, flag))
 
 
 def _check_range(flag: str, number: int, least: int, most: int | None = None) -> None:

@@ -4,7 +4,7 @@ import os
 import sys
 from dataclasses import dataclass
 
-from nsqfast.names import is_valid_name
+from nsqfast.names import describe_invalid, is_valid_name
 from nsqfast.options import BOOL, DURATION, INT, STRING, STRINGS, PlainError, one_of, option
 from nsqfast.tools.nsq_stat.columns import COLUMNS
 from nsqfast.tools.shared.options import LOOKUPD_HELP, parse_tool
@@ -78,7 +78,7 @@ def _check_names(options: Options) -> None:
         raise PlainError("--topic and --channel are required")
     for word, name in (("topic", options.topic), ("channel", options.channel)):
         if name and not is_valid_name(name):
-            raise PlainError(f"invalid {word} name {name!r}")
+            raise PlainError(f"--{word}: {describe_invalid(name, word)}")
 
 
 def _check_addresses(options: Options) -> None:

@@ -3,7 +3,7 @@
 import random
 from dataclasses import dataclass
 
-from nsqfast.names import is_valid_name
+from nsqfast.names import describe_invalid, is_valid_name
 from nsqfast.options import BOOL, INT, STRING, STRINGS, PlainError, one_of, option
 from nsqfast.tools.nsq_tail.formats import FORMATS
 from nsqfast.tools.shared.options import SourceOptions, parse_tool
@@ -38,10 +38,10 @@ def parse(argv: list[str]) -> Options:
     number = random.randrange(999999)  # noqa: S311 - no secret
     options.channel = options.channel or f"tail{number:06d}#ephemeral"
     if not is_valid_name(options.channel):
-        raise PlainError(f"invalid channel name {options.channel!r}")
+        raise PlainError(f"--channel: {describe_invalid(options.channel, 'channel')}")
     for topic in options.topic:
         if not is_valid_name(topic):
-            raise PlainError(f"invalid topic name {topic!r}")
+            raise PlainError(f"--topic: {describe_invalid(topic)}")
     if options.n > 0:
         # Fetch no more messages than will be shown, as far as each nsqd can still deliver something.
         enough = max(options.n, len(options.nsqd_tcp_address))

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from nsqfast.errors import OptionsError
 from nsqfast.logs import LEVEL_HELP, LEVELS, LOG_PREFIX_HELP
-from nsqfast.names import is_valid_name
+from nsqfast.names import describe_invalid, is_valid_name
 from nsqfast.options import BOOL, DURATION, INT, STRING, STRINGS, PlainError, option, text_such_as
 from nsqfast.tools.shared.client import client_config
 from nsqfast.tools.shared.discovery import base_url
@@ -88,7 +88,7 @@ def parse(argv: list[str]) -> Options:
     if not options.channel:
         raise PlainError("--channel is required")
     if not is_valid_name(options.channel):
-        raise PlainError(f"--channel: {options.channel!r} is not a valid channel name")
+        raise PlainError(f"--channel: {describe_invalid(options.channel, 'channel')}")
     _check_durations(options)
     options.check_source()
     check_topics(options)

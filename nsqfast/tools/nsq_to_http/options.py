@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from nsqfast.names import describe_invalid, is_valid_name
 from nsqfast.options import (
     DURATION,
     FLOAT,
@@ -59,6 +60,9 @@ class Options(SourceOptions):
             _check(parse_header, text, "--header")
         if not self.topic or not self.channel:
             raise PlainError("--topic and --channel are required")
+        for kind, name in (("topic", self.topic), ("channel", self.channel)):
+            if not is_valid_name(name):
+                raise PlainError(f"--{kind}: {describe_invalid(name, kind)}")
         if self.content_type != CONTENT_TYPE:
             if not self.post:
                 raise PlainError("--content-type only used with --post")

@@ -8,7 +8,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from nsqfast.names import is_valid_name
+from nsqfast.names import describe_invalid, is_valid_name
 from nsqfast.options import INT, STRING, STRINGS, PlainError, option, text_such_as
 from nsqfast.signals import watch_signals
 from nsqfast.tools.nsq_to_nsq.destinations import Destinations
@@ -64,12 +64,13 @@ class Options(SourceOptions):
         """PlainError says what is wrong."""
         if not self.topic or not self.channel:
             raise PlainError("--topic and --channel are required")
-        if not all(map(is_valid_name, self.topic)):
-            raise PlainError("--topic is invalid")
-        if self.destination_topic and not is_valid_name(self.destination_topic):
-            raise PlainError("--destination-topic is invalid")
+        for topic in self.topic:
+            if not is_valid_name(topic):
+                raise PlainError(f"--topic is invalid: {describe_invalid(topic)}")
+        if (topic := self.destination_topic) and not is_valid_name(topic):
+            raise PlainError(f"--destination-topic is invalid: {describe_invalid(topic)}")
         if not is_valid_name(self.channel):
-            raise PlainError("--channel is invalid")
+            raise PlainError(f"--channel is invalid: {describe_invalid(self.channel, 'channel')}")
         self.check_source()
         if not self.destination_nsqd_tcp_address:
             raise PlainError("--destination-nsqd-tcp-address required")

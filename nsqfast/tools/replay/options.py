@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 from nsqfast.archives.files import FORMATS
 from nsqfast.archives.names import DATETIME_FORMAT, FILENAME_FORMAT
-from nsqfast.names import is_valid_name
+from nsqfast.names import RULE, describe_invalid, is_valid_name
 from nsqfast.options import (
     BOOL,
     DURATION,
@@ -113,7 +113,7 @@ class Options:
         if not (self.nsqd_tcp_address or self.dry_run):
             raise PlainError("--nsqd-tcp-address required (or --dry-run)")
         if self.topic and not is_valid_name(self.topic):
-            raise PlainError(f"--topic: {self.topic!r} is not a valid topic name")
+            raise PlainError(f"--topic: {describe_invalid(self.topic)}")
         if self.topic and self.topics:
             raise PlainError("use --topic or --topic-map not both")
         if self.since_ns >= self.until_ns:
@@ -171,7 +171,7 @@ def parse_topic_map(items: list[str]) -> dict[str, str]:
     for item in items:
         old, colon, new = item.partition(":")
         if not (colon and is_valid_name(old) and is_valid_name(new)):
-            raise PlainError(f"--topic-map: {item!r} is not <old>:<new>, two topics")
+            raise PlainError(f"--topic-map: {item!r} is not <old>:<new>, two topics of {RULE}")
         if found.setdefault(old, new) != new:
             raise PlainError(f"--topic-map: {old} goes to {found[old]} and to {new}")
     return found

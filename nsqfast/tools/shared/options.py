@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from nsqfast.client.config import Config
 from nsqfast.command_line import flags_or_help, refuse_words
 from nsqfast.errors import OptionsError
-from nsqfast.names import is_valid_name
+from nsqfast.names import describe_invalid, is_valid_name
 from nsqfast.net.secret_file import read_secret
 from nsqfast.options import (
     BOOL,
@@ -108,7 +108,7 @@ def parse_give_up(text: str) -> tuple[str, str]:
     action, colon, topic = text.partition(":")
     if action == "topic" and colon:
         if not is_valid_name(topic):
-            raise PlainError(f"--on-give-up: {topic!r} is not a valid topic name")
+            raise PlainError(f"--on-give-up: {describe_invalid(topic)}")
     elif colon or action not in {"finish", "requeue", "exit"}:
         raise PlainError(f"--on-give-up is {text!r}; it is finish, requeue, exit or topic:<name>")
     return action, topic

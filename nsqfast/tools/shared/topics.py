@@ -8,7 +8,7 @@ from typing import Protocol
 from nsqfast.client.config import Config
 from nsqfast.client.connection import lookupd_context
 from nsqfast.errors import NsqfastError
-from nsqfast.names import is_valid_name
+from nsqfast.names import describe_invalid, is_valid_name
 from nsqfast.options import PlainError
 from nsqfast.tools.shared.discovery import HttpClient, base_url, list_topics
 from nsqfast.tools.shared.program import ToolError, log
@@ -99,7 +99,7 @@ class Topics:
     async def _begin_one(self, topic: str) -> None:
         try:
             if not is_valid_name(topic):
-                raise ToolError(f"invalid topic name {topic!r}")
+                raise ToolError(describe_invalid(topic))
             await self._begin(topic)
         except NsqfastError as error:
             self._say_once(topic, logging.ERROR, f"{self._complaint} {topic}: {error}")

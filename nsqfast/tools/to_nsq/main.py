@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from nsqfast.names import describe_invalid, is_valid_name
 from nsqfast.options import DURATION, INT, STRING, STRINGS, PlainError, option
 from nsqfast.signals import watch_signals
 from nsqfast.tools.shared.client import client_config
@@ -49,6 +50,8 @@ class Options:
         """PlainError says what is wrong."""
         if not self.topic:
             raise PlainError("--topic required")
+        if not is_valid_name(self.topic):
+            raise PlainError(f"--topic: {describe_invalid(self.topic)}")
         if len(self.delimiter_bytes) != 1:
             raise PlainError("--delimiter must be a single byte")
         if not self.nsqd_tcp_address:

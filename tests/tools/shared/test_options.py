@@ -1,14 +1,18 @@
 """Flags that tools share are read as Go's are."""
 
 import re
+import subprocess
+import sys
 from dataclasses import dataclass
 
 import pytest
 
 from nsqfast.errors import OptionsError
+from nsqfast.names import RULE
 from nsqfast.options import FLOAT, STRING, FlagError, PlainError, option
 from nsqfast.tools.shared.client import client_config
 from nsqfast.tools.shared.options import CLIENT_OPTIONS, SourceOptions, parse_tool
+from support.commands import run_command
 
 
 @dataclass(slots=True)
@@ -91,13 +95,52 @@ def test_what_the_tool_decides_is_not_the_users():
         ),
         (("--nsqd-tcp-address=a:1", "--max-in-flight=0"), "--max-in-flight is 0"),
         (("--nsqd-tcp-address=a:1", "--on-give-up=drop"), "--on-give-up is 'drop'"),
-        (("--nsqd-tcp-address=a:1", "--on-give-up=topic:a b"), "not a valid topic name"),
+        (("--nsqd-tcp-address=a:1", "--on-give-up=topic:a b"), "no name of a topic"),
         (("--nsqd-tcp-address=a:1", "--on-give-up=exit:now"), "--on-give-up is 'exit:now'"),
     ],
 )
 def test_what_cannot_be_honoured_is_named(words, text):
     with pytest.raises(PlainError, match=text):
         parse(*words).check_source()
+
+
+SOURCE, TO = "--nsqd-tcp-address=127.0.0.1:1", "--destination-nsqd-tcp-address=127.0.0.1:1"
+
+
+@pytest.mark.parametrize(
+    ("line", "flag", "kind"),
+    [
+        ("nsq-tail SOURCE --topic=a/b", "--topic", "topic"),
+        ("nsq-tail SOURCE --topic=t --channel=a/b", "--channel", "channel"),
+        ("nsq-stat --nsqd-http-address=127.0.0.1:1 --topic=a/b --channel=c", "--topic", "topic"),
+        (
+            "nsq-stat --nsqd-http-address=127.0.0.1:1 --topic=t --channel=a/b",
+            "--channel",
+            "channel",
+        ),
+        ("nsq-to-file SOURCE --topic=t --channel=a/b", "--channel", "channel"),
+        ("nsq-to-http SOURCE --topic=a/b --channel=c --post=http://x/", "--topic", "topic"),
+        ("nsq-to-http SOURCE --topic=t --channel=a/b --post=http://x/", "--channel", "channel"),
+        ("nsq-to-nsq SOURCE TO --topic=a/b", "--topic is invalid", "topic"),
+        (
+            "nsq-to-nsq SOURCE TO --topic=t --destination-topic=a/b",
+            "--destination-topic is invalid",
+            "topic",
+        ),
+        ("nsq-to-nsq SOURCE TO --topic=t --channel=a/b", "--channel is invalid", "channel"),
+        ("nsq-to-nsq SOURCE TO --topic=t --on-give-up=topic:a/b", "--on-give-up", "topic"),
+        ("to-nsq SOURCE --topic=a/b", "--topic", "topic"),
+        ("replay SOURCE --topic=a/b /nope", "--topic", "topic"),
+        ("nsq-spool SOURCE --spool=/nope --topic=a/b --channel=c", "--topic", "topic"),
+        ("nsq-spool SOURCE --spool=/nope --topic=t --channel=a/b", "--channel", "channel"),
+    ],
+)
+def test_an_invalid_name_says_what_a_name_may_be(line, flag, kind):
+    words = line.replace("SOURCE", SOURCE).replace("TO", TO).split()
+    done = run_command(sys.executable, "-m", "nsqfast", *words, stdin=subprocess.DEVNULL)
+    assert (done.returncode, done.stdout) == (1, "")
+    (said,) = done.stderr.splitlines()
+    assert said.endswith(f" {flag}: 'a/b' is no name of a {kind}; it is {RULE}")
 
 
 # ---- secrets
