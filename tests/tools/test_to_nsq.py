@@ -198,7 +198,7 @@ def test_a_name_that_is_none(own_broker):
 @on_each_pair
 @pytest.mark.parametrize("count", [0, 1, 5000])
 def test_a_piece_that_is_too_large(tool, broker, topic, count):
-    """What stands in front of it is there, nothing behind it is, and the error is Go's."""
+    """What stands in front of it is there, nothing behind it is, and the error is Go's, with the flag to look at."""
     bodies = [b"%d" % number for number in range(count)]
     data = b"\n".join([*bodies, b"z" * (MEBIBYTE + 1), *([b"behind"] * 5000), b""])
     done = to_nsq(tool, broker, topic, data)
@@ -211,7 +211,7 @@ def test_a_piece_that_is_too_large(tool, broker, topic, count):
             b"broken pipe|reset", done.stderr, re.IGNORECASE
         )
     else:
-        assert last_line(done) == text
+        assert last_line(done) == f"{text}; nsqd's --max-msg-size is the limit"
         named = f"refuses message {count + 1}, of 1048577 bytes, which begins with b'zzz"
         assert named in done.stderr.decode()
     assert b"Traceback" not in done.stderr
