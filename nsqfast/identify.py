@@ -19,7 +19,9 @@ SAMPLE_RATE_MAX = 99
 STRING_SIZE_MAX = 256  # kept for as long as the client is there, and shown in /stats
 
 _STRINGS = ("client_id", "hostname", "user_agent", "topology_region", "topology_zone")
-_BOOLEANS = ("feature_negotiation", "tls_v1", "snappy", "deflate")
+# Asks to be told the ids of deferred messages; NSQ's clients do not know it.
+TELLS_IDS = "nsqfast_deferred_ids"
+_BOOLEANS = ("feature_negotiation", "tls_v1", "snappy", "deflate", TELLS_IDS)
 _INTEGERS = {
     "heartbeat_interval": INT64_MAX,
     "output_buffer_timeout": INT64_MAX,
@@ -72,6 +74,7 @@ class Identity:
     deflate_level: int
     snappy: bool
     tls: bool
+    tells_ids: bool
 
     def answer(self, limits: Limits) -> bytes:
         """The data of the response frame: OK, or the JSON of a client that negotiates."""
@@ -95,6 +98,7 @@ class Identity:
                 "topology_region": limits.topology_region,
                 "topology_zone": limits.topology_zone,
             }
+            | ({TELLS_IDS: True} if self.tells_ids else {})
         )
 
 
@@ -127,6 +131,7 @@ def identify(body: bytes, limits: Limits) -> Identity:
         deflate_level=_deflate_level(asked["deflate_level"] if deflate else 0, limits),
         snappy=snappy,
         tls=negotiates and asked["tls_v1"] and limits.has_tls,
+        tells_ids=negotiates and asked[TELLS_IDS],
     )
 
 

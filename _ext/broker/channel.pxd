@@ -3,11 +3,12 @@
 from libc.stdint cimport int64_t, uint64_t
 
 from nsqfast._ext.broker.consumer cimport Consumer, longest_held
+from nsqfast._ext.broker.deferrals cimport DeferredHeap
 from nsqfast._ext.broker.in_flight_table cimport Entry, InFlightTable
 from nsqfast._ext.broker.ready_ring cimport ReadyRing
 from nsqfast._ext.broker.timeouts cimport Timeouts
 from nsqfast._ext.core.budget cimport Budget
-from nsqfast._ext.core.heap cimport DeadlineHeap, Timers
+from nsqfast._ext.core.heap cimport Timers
 from nsqfast._ext.core.histogram cimport Histogram
 from nsqfast._ext.core.latency cimport Latency
 from nsqfast._ext.core.message cimport Delivery, Message
@@ -40,7 +41,7 @@ cdef class Channel(Queue):
     cdef InFlightTable table         # id -> delivery, those in flight: to a member, or in `returning`
     cdef Timeouts timeouts           # the members with messages in flight
     cdef list returning              # in-flight queues of consumers that left, to be queued again
-    cdef DeadlineHeap deferred       # by the time when they are due
+    cdef DeferredHeap deferred       # by the time when they are due
     cdef dict members                # number -> Consumer
     cdef ReadyRing ready
     cdef uint64_t taken[3]           # deliveries from memory, by the consumer's Distance

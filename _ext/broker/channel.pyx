@@ -37,7 +37,7 @@ cdef class Channel(Queue):
         self.table = InFlightTable()
         self.timeouts = Timeouts()
         self.returning = []
-        self.deferred = DeadlineHeap()
+        self.deferred = DeferredHeap()
         self.members = {}
         self.ready = ReadyRing()
         self.on_last_left = on_last_left
@@ -336,7 +336,7 @@ cdef class Channel(Queue):
             disposal.add_queue(queue.take_all())
         disposal.add_heap(self.deferred)
         self.table = InFlightTable()
-        self.deferred = DeadlineHeap()
+        self.deferred = DeferredHeap()
         self.returning = []
         return 0
 

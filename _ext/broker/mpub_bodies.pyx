@@ -131,7 +131,7 @@ cdef class Bodies:
         while count:
             line_size = line_length(data + self.offset, size - self.offset)
             if line_size:
-                self.topic.add(data + self.offset, line_size, 0, wall, monotonic, is_spread, False)
+                self.topic.add(data + self.offset, line_size, 0, False, wall, monotonic, is_spread, False)
                 total += line_size
                 count -= 1
             self.offset += line_size + 1

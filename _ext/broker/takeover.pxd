@@ -34,6 +34,10 @@ cdef class Takeover:
     cdef int put_some(self, Channel channel, int end, int64_t now_ns) except -1
     cdef int end_batch(self) except -1
     cdef int complete(self) except -1
+    cdef Delivery *find_told(self, uint64_t id) noexcept
+    cdef Py_ssize_t lacking_count(self, Delivery *delivery) noexcept
+    cdef void leave_out(self, Delivery *delivery) noexcept
+    cdef int place_in_batch(self, Delivery *delivery) noexcept
     cdef int forget(self, Py_ssize_t place) except -1
     cdef int drop(self) noexcept
     cdef int64_t oldest(self) noexcept

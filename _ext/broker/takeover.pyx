@@ -166,6 +166,32 @@ cdef class Takeover:
             self.put_count = 0
         return 0
 
+    cdef Delivery *find_told(self, uint64_t id) noexcept:
+        """Return the deferred message of the batch whose publisher was told that id, or NULL."""
+        cdef int i
+        for i in range(self.count if self.has_deferred else 0):
+            if self.batch[i].message.id == id and self.batch[i].is_told and self.batch[i].message.defer_ms:
+                return self.batch[i]
+        return NULL
+
+    cdef int place_in_batch(self, Delivery *delivery) noexcept:
+        cdef int i = 0
+        while self.batch[i] is not delivery:
+            i += 1
+        return i
+
+    cdef Py_ssize_t lacking_count(self, Delivery *delivery) noexcept:
+        """How many channels have yet to get this message of the batch."""
+        return len(self.channels) - self.place - (self.place_in_batch(delivery) < self.put_count)
+
+    cdef void leave_out(self, Delivery *delivery) noexcept:
+        """Remove this message from the batch: those channels do not get it."""
+        cdef int i, place = self.place_in_batch(delivery)
+        self.put_count -= place < self.put_count
+        self.count -= 1
+        for i in range(place, self.count):
+            self.batch[i] = self.batch[i + 1]
+
     cdef int drop(self) noexcept:
         """Free the messages of the batch, and its memory."""
         cdef int i

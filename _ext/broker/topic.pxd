@@ -3,12 +3,12 @@
 from libc.stdint cimport int64_t, uint64_t
 
 from nsqfast._ext.broker.consumer cimport Waiter
+from nsqfast._ext.broker.deferrals cimport DeferredRing
 from nsqfast._ext.broker.end_of_turn cimport TopicStorage
 from nsqfast._ext.broker.fanout cimport Fanout
 from nsqfast._ext.broker.takeover cimport Takeover
 from nsqfast._ext.core.guid cimport GuidFactory
 from nsqfast._ext.core.message cimport Message
-from nsqfast._ext.core.ring cimport Ring
 from nsqfast._ext.disk.backlog cimport Queue
 from nsqfast._ext.disk.flush cimport Flush
 
@@ -32,7 +32,7 @@ cdef class Topic(Queue):
     cdef bytes name_bytes
     cdef TopicStorage storage
     cdef GuidFactory guid
-    cdef Ring deferred           # Delivery * of deferred messages that wait for a first channel
+    cdef DeferredRing deferred   # Delivery * of deferred messages that wait for a first channel
     cdef list channel_list       # Channel, in the order of creation
     cdef Fanout fanout
     cdef Takeover takeover       # of the backlog, by the channels
@@ -42,7 +42,9 @@ cdef class Topic(Queue):
     cdef object on_change        # ("channel+" or "channel-", topic name, channel name)
     cdef object on_last_left     # called with the name when an ephemeral topic lost its last channel
 
-    cdef uint64_t publish(self, const char *body, Py_ssize_t size, int64_t defer_ms) except? 0
+    # is_told: its publisher is told the id, which is guid.last().
+    cdef uint64_t publish(self, const char *body, Py_ssize_t size, int64_t defer_ms,
+                          bint is_told=*) except? 0
     cdef uint64_t publish_many(self, const char *data, uint64_t count, bint is_put_off) except? 0
     cdef Flush flush(self)
     cdef int complete(self) except -1
@@ -51,8 +53,8 @@ cdef class Topic(Queue):
     cdef int delete_last(self) except -1
     cdef int finish_deletion(self) except -1
     cdef int refuse_if_exiting(self) except -1
-    cdef bint add(self, const char *body, Py_ssize_t size, int64_t defer_ms, int64_t wall, int64_t monotonic,
-                 bint is_spread, bint is_alone) except -1
+    cdef bint add(self, const char *body, Py_ssize_t size, int64_t defer_ms, bint is_told, int64_t wall,
+                 int64_t monotonic, bint is_spread, bint is_alone) except -1
     cdef bint is_open(self) noexcept
     cdef int spread(self, Message *message, int64_t now_ns) except -1
     cdef int keep(self, Message *message) except -1

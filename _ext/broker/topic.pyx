@@ -41,7 +41,7 @@ cdef class Topic(Queue):
         self.storage = storage
         self.guid = GuidFactory(storage.settings.node_id)
         self.backlog = Backlog(name, storage, self.ephemeral)
-        self.deferred = Ring()
+        self.deferred = DeferredRing()
         self.channel_list = []
         self.fanout = Fanout(self.backlog, self.channel_list)
         self.takeover = Takeover(self.backlog, self.deferred, self.channel_list)
@@ -57,7 +57,7 @@ cdef class Topic(Queue):
 
     # -- publishing ----------------------------------------------------------------------------------------------------
 
-    cdef uint64_t publish(self, const char *body, Py_ssize_t size, int64_t defer_ms) except? 0:
+    cdef uint64_t publish(self, const char *body, Py_ssize_t size, int64_t defer_ms, bint is_told=False) except? 0:
         """Publish one message; return the ticket that its OK has to wait for. NotTakenError: it was not taken."""
         cdef bint is_spread, is_durable = self.storage.settings.is_durable
         self.refuse_if_exiting()
@@ -71,7 +71,7 @@ cdef class Topic(Queue):
             # Checked once per turn: postponed messages are written together.
             is_spread = self.fanout.fits_turn(1)
         try:
-            is_spread = self.add(body, size, defer_ms, wall_ns(), monotonic_ns(), is_spread,
+            is_spread = self.add(body, size, defer_ms, is_told, wall_ns(), monotonic_ns(), is_spread,
                                  defer_ms > 0 or not is_durable)
         except OSError as error:
             self.refuse(1, error)
@@ -95,7 +95,7 @@ cdef class Topic(Queue):
         try:
             for _ in range(count):
                 size = get_be32(data)
-                self.add(data + 4, size, 0, wall, monotonic, is_spread, False)
+                self.add(data + 4, size, 0, False, wall, monotonic, is_spread, False)
                 data += 4 + size
                 total += size
             self.end_many(is_put_off)
@@ -168,14 +168,14 @@ cdef class Topic(Queue):
             raise NotTakenError("exiting")
         return 0
 
-    cdef bint add(self, const char *body, Py_ssize_t size, int64_t defer_ms, int64_t wall, int64_t monotonic,
-                  bint is_spread, bint is_alone) except -1:
+    cdef bint add(self, const char *body, Py_ssize_t size, int64_t defer_ms, bint is_told, int64_t wall,
+                  int64_t monotonic, bint is_spread, bint is_alone) except -1:
         """Put the message; return whether it went to the channels. is_alone: unless a write is gathered, all of them
         have it when this returns, and none after an OSError."""
         cdef Message *message = message_new(body, <uint32_t> size, wall, self.guid.next(wall))
         if message is NULL:
             raise MemoryError
-        message.defer_ms = <uint64_t> defer_ms
+        message.defer_ms, message.is_told = <uint64_t> defer_ms, is_told
         try:
             if is_spread and is_alone:
                 is_spread = self.fanout.put(message, monotonic, not self.storage.settings.is_durable)
@@ -456,7 +456,7 @@ cdef class Topic(Queue):
         return self.publish(body, len(body), defer_ms)
 
 
-cdef int drop_deferred(Ring deferred) noexcept:
+cdef int drop_deferred(DeferredRing deferred) noexcept:
     while deferred.size:
         delivery_free(<Delivery *> deferred.pop())
     return 0

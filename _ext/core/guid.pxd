@@ -16,3 +16,4 @@ cdef class GuidFactory:
     cdef int64_t sequence
 
     cdef uint64_t next(self, int64_t now_ns) noexcept
+    cdef uint64_t last(self) noexcept

@@ -1,8 +1,11 @@
 """Ids grow strictly. Where Go's factory waits (sequence used up, clock set back), this one borrows the next tick."""
 
+cimport cython
+
 cdef int64_t EPOCH_TICKS = 1288834974288
 
 
+@cython.final
 cdef class GuidFactory:
     """Makes ids for one topic; `node_id` in [0, 1024)."""
 
@@ -22,6 +25,10 @@ cdef class GuidFactory:
         else:
             self.last_tick += 1
             self.sequence = 0
+        return self.last()
+
+    cdef uint64_t last(self) noexcept:
+        """Return the id that `next` returned last."""
         return (<uint64_t> (self.last_tick - EPOCH_TICKS) << (NODE_BITS + SEQUENCE_BITS)
                 | <uint64_t> self.node_id << SEQUENCE_BITS | <uint64_t> self.sequence)
 

@@ -9,7 +9,8 @@ cdef extern from "core/message.h" nogil:
         uint32_t size
         int64_t timestamp_ns
         uint64_t id
-        uint64_t defer_ms       # 48 bits
+        uint64_t defer_ms       # 47 bits
+        bint is_told
         uint16_t attempts
         char *body
 
@@ -51,7 +52,7 @@ ctypedef struct Delivery:
     int64_t deadline_ns     # heap key: when it expires in flight, or when it is due if deferred
     uint32_t heap_index     # its index in the heap that contains it
     uint16_t attempts       # deliveries so far, including the current one
-    uint16_t unused
+    uint16_t is_told        # somebody may know its id, and end its deferral by that
     Message *message
     int64_t delivered_ns    # when the current owner got it; TOUCH is capped relative to this
     uint64_t owner          # number of the consumer it is in flight to; 0 = none

@@ -34,6 +34,7 @@ cdef Message *message_new(const char *body, uint32_t size, int64_t timestamp_ns,
     message.timestamp_ns = timestamp_ns
     message.id = id
     message.defer_ms = 0
+    message.is_told = False
     message.attempts = 0
     if body is not NULL:
         memcpy(message.body, body, size)
@@ -76,6 +77,7 @@ cdef Delivery *delivery_new(Message *message) noexcept:
     delivery.deadline_ns = 0
     delivery.heap_index = 0
     delivery.attempts = message.attempts
+    delivery.is_told = message.is_told
     delivery.message = message
     delivery.delivered_ns = 0
     delivery.owner = 0

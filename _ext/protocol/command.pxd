@@ -17,6 +17,9 @@ cdef enum CommandKind:
     COMMAND_TOUCH
     COMMAND_CLS
     COMMAND_NOP
+    # From here on only for clients that negotiated `nsqfast_deferred_ids`.
+    COMMAND_CANCEL_DEFERRED
+    COMMAND_RUN_DEFERRED
 
 
 cdef enum Parse:

@@ -64,6 +64,10 @@ cdef CommandKind command_kind(const char *name, Py_ssize_t size) noexcept nogil:
         return COMMAND_TOUCH
     elif size == 8 and memcmp(name, b"IDENTIFY", 8) == 0:
         return COMMAND_IDENTIFY
+    elif size == 12 and memcmp(name, b"RUN_DEFERRED", 12) == 0:
+        return COMMAND_RUN_DEFERRED
+    elif size == 15 and memcmp(name, b"CANCEL_DEFERRED", 15) == 0:
+        return COMMAND_CANCEL_DEFERRED
     return COMMAND_UNKNOWN
 
 

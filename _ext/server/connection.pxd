@@ -23,7 +23,6 @@ cdef class Connection(Host):
     cdef int64_t next_heartbeat_ns
     cdef int64_t write_paused_since_ns
     cdef int64_t grace_until_ns               # no time limit ends the connection before; 0 = no limit was reached yet
-    cdef PendingAnswers pending
 
     cdef int count_unsent(self, int64_t size) except -1
     cdef int leave(self) except -1

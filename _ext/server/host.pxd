@@ -6,6 +6,7 @@ from nsqfast._ext.broker.consumer cimport Client
 from nsqfast._ext.broker.registry cimport Registry
 from nsqfast._ext.core.log_quota cimport LogQuota
 from nsqfast._ext.protocol.buffer cimport ReadBuffer, WriteBuffer
+from nsqfast._ext.server.pending cimport PendingAnswers
 
 
 cdef enum Phase:
@@ -38,6 +39,7 @@ cdef class Host(Client):
     cdef int64_t command_since_ns             # when we began to wait for the next command
     cdef int64_t charged_size                 # bytes counted by charge_bytes
     cdef int64_t received_ns  # the last bytes of a command whose first ones keep a large buffer; 0 = there is none
+    cdef PendingAnswers pending
     cdef LogQuota lines                       # of the log; None = the peer has caused no line yet
 
     cdef int mark_written(self) except -1
@@ -47,6 +49,7 @@ cdef class Host(Client):
     cdef int upgrade_to(self, list upgrades) except -1
     cdef int send(self, bytes frame) except -1
     cdef int answer_ok(self, uint64_t ticket, str command) except -1
+    cdef int answer_id(self, uint64_t ticket, str command, uint64_t id) except -1
     cdef int await_ticket(self, uint64_t ticket, str command) except -1
     cdef int refuse_oks(self, uint64_t count, str error) except -1
     cdef int say(self, int level, str line, bint is_last=*) except -1

@@ -3,9 +3,12 @@
 import logging
 
 from nsqfast._ext.core.clock cimport monotonic_ns
-from nsqfast._ext.core.limits cimport COSTLY_COUNT_MAX, COSTLY_SIZE, INPUT_SIZE, READ_SIZE_MAX, READ_SIZE_MIN
+from nsqfast._ext.core.limits cimport (
+    COSTLY_COUNT_MAX, COSTLY_SIZE, FRAME_RESPONSE, INPUT_SIZE, PENDING_OK_MAX, READ_SIZE_MAX, READ_SIZE_MIN,
+)
 from nsqfast._ext.core.memory cimport MEMORY_SPILL, account, charge
 
+from nsqfast._ext.protocol.frame import encode
 from nsqfast.refusals import REFUSED
 
 log = logging.getLogger("nsqd")
@@ -94,6 +97,13 @@ cdef class Host(Client):
     cdef int answer_ok(self, uint64_t ticket, str command) except -1:
         """Answer OK to a publish when the ticket's fsync is done; 0 = now."""
         raise AssertionError("a Host without answer_ok")
+
+    cdef int answer_id(self, uint64_t ticket, str command, uint64_t id) except -1:
+        """Answer OK and the message's id likewise."""
+        if ticket:
+            self.await_ticket(ticket, command)
+        self.send(encode(FRAME_RESPONSE, b"OK %016x" % id))
+        return self.close() if self.pending.size > PENDING_OK_MAX else 0
 
     cdef int await_ticket(self, uint64_t ticket, str command) except -1:
         """Wait for the ticket's fsync without an OK of its own; its error is the command's."""

@@ -3,16 +3,18 @@
 from libc.stdint cimport int32_t
 from libc.string cimport memcmp
 
+from nsqfast._ext.broker.deferral_end cimport DeferralEnd
 from nsqfast._ext.broker.mpub_bodies cimport skip_bodies
 from nsqfast._ext.broker.topic cimport SLICE_MAX
 from nsqfast._ext.core.budget cimport Budget, begin_part, is_spent
 from nsqfast._ext.core.clock cimport monotonic_ns
-from nsqfast._ext.core.limits cimport WHOLE_MAX
-from nsqfast._ext.core.message cimport get_be32
-from nsqfast._ext.protocol.command cimport parse_decimal
+from nsqfast._ext.core.limits cimport FRAME_RESPONSE, MESSAGE_ID_SIZE, WHOLE_MAX
+from nsqfast._ext.core.message cimport get_be32, id_from_hex
+from nsqfast._ext.protocol.command cimport COMMAND_RUN_DEFERRED, parse_decimal
 from nsqfast._ext.server.pending cimport cut_tail
 from nsqfast._ext.server.partial_command cimport COSTLY_UNITS, invalid, text
 
+from nsqfast._ext.protocol.frame import encode
 from nsqfast.errors import ProtocolError
 from nsqfast.names import is_valid_name, quote
 from nsqfast.refusals import PUBLISH_REFUSED, NotTakenError
@@ -50,7 +52,7 @@ cdef class Publisher(Waiter):
             return 0
         if self.auth.is_required and not self.may_publish(line, "PUB"):
             return 0
-        self.publish(line, "PUB", data + line.size + 4, body_size, 0)
+        self.publish(line, "PUB", data + line.size + 4, body_size, 0, False)
         return line.size + 4 + body_size
 
     cdef Py_ssize_t dpub(self, const char *data, Py_ssize_t size, Line *line) except -1:
@@ -69,7 +71,8 @@ cdef class Publisher(Waiter):
             return 0
         if self.auth.is_required and not self.may_publish(line, "DPUB"):
             return 0
-        self.publish(line, "DPUB", data + line.size + 4, body_size, <int64_t> delay_ms)
+        self.publish(line, "DPUB", data + line.size + 4, body_size, <int64_t> delay_ms,
+                     self.tells_ids and line.parameter_count == 3 and delay_ms > 0)
         return line.size + 4 + body_size
 
     cdef Py_ssize_t message_size(self, const char *data, Py_ssize_t size, Line *line, str command) except -1:
@@ -131,17 +134,21 @@ cdef class Publisher(Waiter):
             self.topic_count = 0
         return 0
 
-    cdef int publish(self, Line *line, str command, const char *body, Py_ssize_t size, int64_t delay_ms) except -1:
+    cdef int publish(self, Line *line, str command, const char *body, Py_ssize_t size, int64_t delay_ms,
+                     bint is_told) except -1:
         cdef uint64_t ticket
         self.check_open(command)
         self.choose_topic(line)
         if self.was_refused():
             return 0
         try:
-            ticket = self.topic.publish(body, size, delay_ms)
+            ticket = self.topic.publish(body, size, delay_ms, is_told)
         except NotTakenError as error:
             raise publish_failed(command, error) from None
-        if ticket:
+        if is_told:
+            self.note_taken(ticket, 1, False)
+            self.host.answer_id(ticket, command, self.topic.guid.last())
+        elif ticket:
             self.accept(ticket, command, 1, delay_ms == 0)
         else:
             self.topic_count += 1
@@ -164,9 +171,13 @@ cdef class Publisher(Waiter):
 
     cdef int accept(self, uint64_t ticket, str command, uint64_t count, bint is_put_off) except -1:
         """Answer a publish that was taken, or will be if its write and its fsync succeed."""
+        self.note_taken(ticket, count, is_put_off)
+        return self.host.answer_ok(ticket, command)
+
+    cdef int note_taken(self, uint64_t ticket, uint64_t count, bint is_put_off) except -1:
         if ticket == 0:
             self.topic_count += count
-            return self.host.answer_ok(0, command)
+            return 0
         if ticket != self.last_ticket or self.topic is not self.last_topic:
             self.close_last()
             self.last_ticket, self.last_topic = ticket, self.topic
@@ -176,7 +187,7 @@ cdef class Publisher(Waiter):
             self.open_oks += 1
             self.open_count += count
         self.last_count += count
-        return self.host.answer_ok(ticket, command)
+        return 0
 
     cdef int close_last(self) except -1:
         """Give the publishes that wait for the last ticket an entry of their own."""
@@ -324,6 +335,36 @@ cdef class Publisher(Waiter):
             self.scan.offset = offset + 4 + message_size
             self.scan.index += 1
         return True
+
+    # -- deferred messages ---------------------------------------------------------------------------------------------
+
+    cdef Py_ssize_t end_deferral(self, Line *line) except -1:
+        """Answer in how many channels the message was still deferred. To change what was published takes the permission
+        to publish; a grant for the topic published to last is none for this one."""
+        cdef Budget budget = begin_part()
+        cdef uint64_t id = 0
+        cdef bint is_run = line.kind == COMMAND_RUN_DEFERRED
+        cdef str command = text(line.name, line.name_size)
+        if line.parameter_count < 2:
+            raise invalid(f"{command} insufficient number of parameters")
+        self.check_topic(line, command, "")
+        if line.parameter_size[1] != MESSAGE_ID_SIZE or not id_from_hex(line.parameter[1], &id):
+            raise invalid(f"{command} invalid message ID")
+        name = text(line.parameter[0], line.parameter_size[0])
+        if self.auth.is_required and not self.auth.may(command, name, ""):
+            return 0
+        if is_run and not self.registry.may_store():
+            return self.host.block_for_turn()
+        topic = self.registry.find_topic(name)
+        if self.deferral_end is None and topic is not None:
+            self.deferral_end = DeferralEnd(topic, id, is_run)
+        if self.deferral_end is not None and not self.deferral_end.go_on(&budget):
+            self.host.block_for_turn()
+            return 0
+        count = self.deferral_end.count if self.deferral_end is not None else 0
+        self.deferral_end = None
+        self.host.send(encode(FRAME_RESPONSE, b"OK %d" % count))
+        return line.size
 
     def pub_counts(self):
         """Successful publishes by topic name."""

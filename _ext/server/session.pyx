@@ -24,7 +24,7 @@ from nsqfast._ext.core.limits cimport (
 from nsqfast._ext.core.memory cimport MEMORY_FULL, account
 from nsqfast._ext.core.message cimport Delivery, id_from_hex
 from nsqfast._ext.protocol.command cimport (
-    COMMAND_AUTH, COMMAND_CLS, COMMAND_DPUB, COMMAND_FIN, COMMAND_IDENTIFY, COMMAND_MPUB, COMMAND_NOP, COMMAND_PUB,
+    COMMAND_AUTH, COMMAND_CANCEL_DEFERRED, COMMAND_CLS, COMMAND_DPUB, COMMAND_FIN, COMMAND_IDENTIFY, COMMAND_MPUB, COMMAND_NOP, COMMAND_PUB,
     COMMAND_RDY, COMMAND_REQ, COMMAND_SUB, COMMAND_TOUCH, PARSE_BROKEN, PARSE_MORE, Parse, parse_decimal, parse_line,
 )
 from nsqfast._ext.protocol.frame cimport write_frame, write_message
@@ -177,6 +177,8 @@ cdef class Session(Consumer):
             return self.publisher.dpub(data, size, line)
         if line.kind == COMMAND_NOP:
             return line.size
+        if self.publisher.tells_ids and line.kind >= COMMAND_CANCEL_DEFERRED:
+            return self.publisher.end_deferral(line)
         if self.waits_to_be_costly():
             return 0
         self.command.more_units = COSTLY_UNITS
@@ -346,11 +348,9 @@ cdef class Session(Consumer):
         identity = read_identity(body, self.registry.settings.options)
         shown = body[:IDENTITY_SHOWN_MAX].decode("utf-8", "backslashreplace")
         self.host.say(logging.INFO, f"[{self.host.remote_address}] IDENTIFY: {shown}")
-        self.client_id = identity.client_id
-        self.hostname = identity.hostname
-        self.user_agent = identity.user_agent
-        self.topology_zone = identity.topology_zone
-        self.topology_region = identity.topology_region
+        self.client_id, self.hostname, self.user_agent = identity.client_id, identity.hostname, identity.user_agent
+        self.topology_zone, self.topology_region = identity.topology_zone, identity.topology_region
+        self.publisher.tells_ids = identity.tells_ids
         self.locate()
         self.sample_percent = identity.sample_rate
         self.timeout_ns = identity.msg_timeout_ns

@@ -79,6 +79,7 @@ IDENTIFY_KEYS = st.sampled_from(
         *("client_id", "hostname", "user_agent", "feature_negotiation", "heartbeat_interval"),
         *("output_buffer_size", "output_buffer_timeout", "sample_rate", "msg_timeout", "SNAPPY"),
         *("snappy", "deflate", "deflate_level", "topology_zone", "unknown"),
+        "nsqfast_deferred_ids",
     ]
 )
 
@@ -95,6 +96,7 @@ def json_object(keys, values, size_max=6):
 IDENTITIES = st.one_of(
     json_object(IDENTIFY_KEYS, JSON_VALUES),
     st.sampled_from([b'{"feature_negotiation":true,"snappy":true}', b"{}", b"null", b"[]", b"{"]),
+    st.just(b'{"feature_negotiation":true,"nsqfast_deferred_ids":true}'),
     st.just(b'{"feature_negotiation":true,"deflate":true,"deflate_level":9}'),
 )
 
@@ -102,6 +104,9 @@ COMMANDS = st.one_of(
     line(b"PUB ", NAMES, b"\n", BODIES),
     line(b"PUB t\n", BODIES),
     line(b"DPUB ", NAMES, b" ", NUMBERS, b"\n", BODIES),
+    line(b"DPUB ", NAMES, b" ", NUMBERS, b" id\n", BODIES),
+    line(b"CANCEL_DEFERRED ", NAMES, b" ", IDS, b"\n"),
+    line(b"RUN_DEFERRED ", NAMES, b" ", IDS, b"\n"),
     line(b"MPUB t\n", MANY),
     st.integers(35, 37).map(session.full),
     line(b"SUB ", NAMES, b" ", NAMES, b"\n"),

@@ -1,10 +1,13 @@
 """What a client that publishes, subscribes and errs is answered, as plainly as spec nsqd-tcp §4-§7 says it."""
 
+import re
+
 from nsqfast.errors import ProtocolError
 from nsqfast.identify import identify
 from nsqfast.names import is_valid_name, quote
 
 OK = (0, b"OK")
+TOLD = (0, b"OK id")  # whichever
 LINE_SIZE_MAX = 16384
 IDENTITY_SIZE_MAX = 65536
 IDS_LEFT = {"FIN": 1, "REQ": 2, "TOUCH": 1}
@@ -29,7 +32,7 @@ class SessionModel:
         self.topics = {}  # name -> bodies published
         self.packs = None
         self.rest = b""
-        self.has_magic = self.is_over = False
+        self.has_magic = self.is_over = self.tells_ids = False
 
     def read(self, data, *, at_eof=False):
         """One more read; whatever is whole is run."""
@@ -83,6 +86,7 @@ class SessionModel:
         body = self.sized(rest, "IDENTIFY")
         identity = identify(body, self.options)
         self.heartbeats = identity.heartbeat_ns != 0
+        self.tells_ids = identity.tells_ids
         self.frames.append((0, identity.answer(self.options)))
         if identity.deflate or identity.snappy:
             self.packs = "deflate" if identity.deflate else "snappy"
@@ -185,7 +189,26 @@ class SessionModel:
             raise invalid(f"DPUB could not parse timeout {plain(parameters[1])}")
         if delay_ms > limit_ms:
             raise invalid(f"DPUB timeout {int64(delay_ms)} out of range 0-{limit_ms}")
-        return self.publish(parameters, rest, "DPUB")
+        size = self.publish(parameters, rest, "DPUB")
+        if self.tells_ids and len(parameters) == 3 and delay_ms:
+            self.frames[-1] = TOLD
+        return size
+
+    def run_cancel_deferred(self, parameters, rest):
+        return self.end_deferral(parameters, "CANCEL_DEFERRED")
+
+    def run_run_deferred(self, parameters, rest):
+        return self.end_deferral(parameters, "RUN_DEFERRED")
+
+    def end_deferral(self, parameters, command):
+        if not self.tells_ids:
+            raise invalid(f"invalid command {command}")
+        self.count(parameters, 2, f"{command} insufficient number of parameters")
+        self.check_name(parameters[0], "E_BAD_TOPIC", f"{command} topic")
+        if re.fullmatch(rb"[0-9a-f]{16}", parameters[1]) is None:
+            raise invalid(f"{command} invalid message ID")
+        self.frames.append((0, b"OK 0"))
+        return 0
 
     def publish(self, parameters, rest, command):
         body = self.message(

@@ -12,13 +12,15 @@ from nsqfast._ext.dev.probes import live_deliveries
 from nsqfast._ext.protocol.frame import FrameDecoder
 
 from fuzz.common import body, empty_folder, guarded, pieces, settled_bytes
-from models.session import SessionModel
+from models.session import TOLD, SessionModel
 from nsqfast.streams.deflate import Deflate
 from nsqfast.streams.snappy import Snappy
 from support.core import SECOND_NS, Peer, make_registry
 
 SEPARATOR = b"\xfe\xfd"
 ID = re.compile(rb"@@(.)", re.DOTALL)
+# The id of a deferred message, or how many copies of one were still deferred.
+ANSWERED = re.compile(rb"OK (?:([0-9a-f]{16})|([0-9]+))")
 MESSAGE_SIZE_MAX, BODY_SIZE_MAX = 60, 300
 GOES_ON = (b"E_FIN_FAILED ", b"E_REQ_FAILED ", b"E_TOUCH_FAILED ")
 ADAPTERS = {"deflate": lambda: Deflate(6), "snappy": Snappy}
@@ -37,6 +39,9 @@ WORDS = [
     *(
         b"PUB t\n\x00\x00\x00\x01x",
         b"DPUB t 10\n\x00\x00\x00\x01x",
+        b"DPUB t 10 id\n\x00\x00\x00\x01x",
+        b"CANCEL_DEFERRED t @@\x00\n",
+        b"RUN_DEFERRED t @@\x00\n",
         b"CLS\n",
         b"AUTH\n\x00\x00\x00\x01x",
     ),
@@ -76,6 +81,19 @@ def seeds():
         b"  V2DPUB t 1000\n"
         + body(b"later")
         + b"SUB t c\r\nRDY 18446744073709551617\nCLS\nRDY 9\n",
+        ask % b"nsqfast_deferred_ids"
+        + SEPARATOR
+        + b"DPUB t 9 id\n"
+        + body(b"x")
+        + b"DPUB t 0 id\n"
+        + body(b"y")
+        + b"CANCEL_DEFERRED t 0123456789abcdef\nRUN_DEFERRED t\n",
+        ask % b"nsqfast_deferred_ids"
+        + SEPARATOR
+        + b"DPUB t 9000 id\n"
+        + body(b"x")
+        + SEPARATOR
+        + b"RUN_DEFERRED t @@\0\nCANCEL_DEFERRED t @@\0\n",
         b"  V2AUTH\n" + body(b"secret"),
         b"  V2FIN 0123456789abcdef\n",
         b"  V2" + full(36) + full(37),
@@ -124,6 +142,7 @@ class Client(Peer):
         self.adapter = None
         self.frames = []
         self.ids = []
+        self.ended = 0  # deferred messages that it cancelled, or had queued
 
     def turn(self):
         """The end of a turn, and of the one that a change of adapter asks for."""
@@ -138,6 +157,12 @@ class Client(Peer):
                 self.hear(kind, content)
 
     def hear(self, kind, content):
+        told = ANSWERED.fullmatch(content) if kind == 0 else None
+        if told and told[1]:
+            self.ids.append(told[1])
+            content = TOLD[1]
+        elif told:
+            self.ended += int(told[2])
         self.frames.append((kind, content))
         if kind == 2:
             self.ids.append(content[10:26])
@@ -226,6 +251,7 @@ class Run:
                 left = channel.depth + channel.in_flight_count + channel.deferred_count
                 assert channel.in_flight_count == 0
                 is_whole = not topic.ephemeral and not channel.ephemeral
+                is_whole &= not self.client.ended
                 assert not is_whole or left + finished == topic.message_count
 
     @property
