@@ -8,6 +8,7 @@ NsqfastError
 ├── ConnectError      nsqd cannot be reached, or the connection to it broke; the next attempt may do better
 │   ├── RefusedError  nsqd answered with an error: `code` is its error code
 │   └── WrongPeerError  another service listens at the address
+├── UnsupportedError  the peer cannot do this: NSQ's own nsqd has no such command
 ├── ClosedError       a Producer or Consumer was used after its end, or not yet started
 └── PublishError      a message was not accepted; the reason is 'exiting' or the operating system's error text
     │                 (in nsqd), or one of these (in the client):
@@ -150,6 +151,10 @@ class RefusedError(ConnectError):
 
 class WrongPeerError(ConnectError):
     """Another service listens there: HTTP instead of nsqd's TCP port, or an nsqd instead of nsqlookupd."""
+
+
+class UnsupportedError(NsqfastError):
+    """The peer cannot do what was asked for, and was not asked: only nsqfast's daemons can."""
 
 
 class ClosedError(NsqfastError):

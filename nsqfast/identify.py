@@ -5,6 +5,7 @@ from typing import Any, Protocol
 
 from nsqfast.errors import ProtocolError
 from nsqfast.gojson import INT32_MAX, INT64_MAX, decode_record, encode
+from nsqfast.protocol import TELLS_IDS
 from nsqfast.version import NSQ_VERSION
 
 MS = 1_000_000
@@ -19,8 +20,6 @@ SAMPLE_RATE_MAX = 99
 STRING_SIZE_MAX = 256  # kept for as long as the client is there, and shown in /stats
 
 _STRINGS = ("client_id", "hostname", "user_agent", "topology_region", "topology_zone")
-# Asks to be told the ids of deferred messages; NSQ's clients do not know it.
-TELLS_IDS = "nsqfast_deferred_ids"
 _BOOLEANS = ("feature_negotiation", "tls_v1", "snappy", "deflate", TELLS_IDS)
 _INTEGERS = {
     "heartbeat_interval": INT64_MAX,

@@ -1,5 +1,5 @@
-"""A deferred message has a copy in each channel. It is at its topic as long as that is paused or has no channel, and for
-a moment in a batch that some channels have and others lack (see `takeover`).
+"""A deferred message has a copy in each channel. It is at its topic as long as that is paused or has no channel, and
+for a moment in a batch that some channels have and others lack (see `takeover`).
 
 Copies whose deferral is over already are left alone, queued ones as well as delivered ones.
 """
@@ -51,7 +51,7 @@ cdef class DeferralEnd:
         if self.is_run:
             delivery.message.defer_ms = 0   # its first channel has it at once
             return 0
-        self.topic.deferred.leave_out(delivery)
+        self.topic.deferred.remove(delivery)
         return self.topic.backlog.done(delivery)
 
     cdef int end_in_batch(self) except -1:

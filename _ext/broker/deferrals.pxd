@@ -4,8 +4,8 @@ from libc.stdint cimport uint64_t
 
 from nsqfast._ext.broker.in_flight_table cimport InFlightTable
 from nsqfast._ext.core.heap cimport DeadlineHeap
+from nsqfast._ext.core.in_flight_queue cimport InFlightQueue
 from nsqfast._ext.core.message cimport Delivery
-from nsqfast._ext.core.ring cimport Ring
 
 
 cdef class DeferredHeap(DeadlineHeap):
@@ -14,8 +14,12 @@ cdef class DeferredHeap(DeadlineHeap):
     cdef Delivery *find(self, uint64_t id) noexcept
 
 
-cdef class DeferredRing(Ring):
-    cdef InFlightTable told      # the same
+cdef class DeferredList:
+    cdef InFlightQueue queue     # of deliveries without a deadline, and so in the order of the pushes
+    cdef InFlightTable told      # as above
 
+    cdef int push(self, Delivery *delivery) except -1
+    cdef Delivery *pop(self) noexcept
+    cdef void remove(self, Delivery *delivery) noexcept
+    cdef InFlightQueue take_all(self)
     cdef Delivery *find(self, uint64_t id) noexcept
-    cdef void leave_out(self, Delivery *delivery) noexcept

@@ -37,35 +37,36 @@ cdef class DeferredHeap(DeadlineHeap):
         return find_in(self.told, id)
 
 
-cdef class DeferredRing(Ring):
+cdef class DeferredList:
     """What a topic defers until it has a channel, in the order in which it came."""
 
-    cdef int push(self, void *item) except -1:
-        if is_listed(<Delivery *> item):
+    def __init__(self):
+        self.queue = InFlightQueue()
+
+    cdef int push(self, Delivery *delivery) except -1:
+        if is_listed(delivery):
             if self.told is None:
                 self.told = InFlightTable()
-            self.told.insert(<Delivery *> item)
-        return Ring.push(self, item)
+            self.told.insert(delivery)
+        return self.queue.push(delivery)
 
-    cdef void *pop(self) noexcept:
-        cdef void *item = Ring.pop(self)
-        if item is not NULL and is_listed(<Delivery *> item):
-            self.told.remove(<Delivery *> item)
-        return item
+    cdef Delivery *pop(self) noexcept:
+        """Remove and return the oldest, or NULL."""
+        cdef Delivery *delivery = self.queue.peek()
+        if delivery is not NULL:
+            self.remove(delivery)
+        return delivery
 
-    cdef Ring take_all(self):
+    cdef void remove(self, Delivery *delivery) noexcept:
+        self.queue.remove(delivery)
+        if is_listed(delivery):
+            self.told.remove(delivery)
+
+    cdef InFlightQueue take_all(self):
+        """Move everything into a queue and return that."""
         self.told = None
-        return Ring.take_all(self)
+        return self.queue.take_all()
 
     cdef Delivery *find(self, uint64_t id) noexcept:
         """As in DeferredHeap."""
         return find_in(self.told, id)
-
-    cdef void leave_out(self, Delivery *delivery) noexcept:
-        """Remove one that `find` found. That moves pointers, a million in a millisecond."""
-        cdef size_t i = 0
-        while self.slots[(self.head + i) & (self.capacity - 1)] is not delivery:
-            i += 1
-        self.told.remove(delivery)
-        self.take_out(i)
-        self.close_gaps(i, i + 1)

@@ -129,7 +129,7 @@ def count_unstored(list topics not None):
     cdef Channel channel
     cdef int64_t count = 0
     for topic in topics:
-        count += unstored(topic.backlog, <int64_t> topic.deferred.size + topic.takeover.count)
+        count += unstored(topic.backlog, <int64_t> topic.deferred.queue.size + topic.takeover.count)
         for channel in topic.channel_list:
             count += unstored(channel.backlog, <int64_t> channel.table.size + channel.deferred.size)
     return count

@@ -66,7 +66,8 @@ cdef class Snapshot:
     cdef int collect_ready(self, Queue queue) except -1
     cdef int collect_in_flight(self, Channel channel) except -1
     cdef int collect_deferred(self, Channel channel) except -1
-    cdef void collect_ring(self, Ring ring, int64_t *skip, Where where) noexcept
+    cdef void collect_waiting(self, Delivery *delivery, int64_t *skip) noexcept
+    cdef void collect_ring(self, Ring ring, int64_t *skip) noexcept
     cdef void note(self, Message *message, Delivery *delivery, Where where) noexcept
     cdef void keep(self) noexcept
     cdef void search(self) noexcept nogil

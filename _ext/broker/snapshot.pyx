@@ -115,9 +115,9 @@ cdef class Snapshot:
         cdef int64_t skip = self.offset, on_disk = queue.backlog.disk_depth() - queue.backlog.unwritten_count()
         if isinstance(queue, Topic):
             # Deferred ones that wait for a first channel come before all others.
-            self.depth = <int64_t> (<Topic> queue).deferred.size
+            self.depth = <int64_t> (<Topic> queue).deferred.queue.size
             if not self.has_place:
-                self.collect_ring((<Topic> queue).deferred, &skip, DEFERRED)
+                self.collect_waiting((<Topic> queue).deferred.queue.first, &skip)
             self.deferred_count = self.glance_count
         self.depth += queue.backlog.depth()
         # What is about to be written is in no file yet.
@@ -127,7 +127,7 @@ cdef class Snapshot:
             correct_place(&self.place, queue.backlog)
             skip = min(max(self.place.number - ring.number(), 0), <int64_t> ring.size)
         self.ring_number = ring.number() + min(skip, <int64_t> ring.size)
-        self.collect_ring(ring, &skip, IN_MEMORY)
+        self.collect_ring(ring, &skip)
         self.quest.offset = skip
         if self.glance_count < self.glance_max:
             self.scan = queue.backlog.scan_disk(self.place.index, self.place.file, self.place.position)
@@ -135,8 +135,16 @@ cdef class Snapshot:
         self.has_rest = self.ring_number + in_ring < self.ring_end or (self.scan is None and on_disk > 0)
         return 0
 
-    cdef void collect_ring(self, Ring ring, int64_t *skip, Where where) noexcept:
-        """`skip` is reduced by what was skipped."""
+    cdef void collect_waiting(self, Delivery *delivery, int64_t *skip) noexcept:
+        """Deferred ones, from this one on; `skip` is reduced by what was skipped, here and below."""
+        while delivery is not NULL and self.glance_count < self.glance_max:
+            if skip[0]:
+                skip[0] -= 1
+            else:
+                self.note(delivery.message, delivery, DEFERRED)
+            delivery = delivery.next
+
+    cdef void collect_ring(self, Ring ring, int64_t *skip) noexcept:
         cdef size_t i = min(<size_t> skip[0], ring.size)
         cdef uintptr_t item, ahead
         skip[0] -= <int64_t> i
@@ -146,9 +154,9 @@ cdef class Snapshot:
                 message_fetch(<Message *> (ahead & ~<uintptr_t> 1))
             item = <uintptr_t> ring.ahead(i)
             if item & 1:
-                self.note(<Message *> (item & ~<uintptr_t> 1), NULL, where)
+                self.note(<Message *> (item & ~<uintptr_t> 1), NULL, IN_MEMORY)
             else:
-                self.note((<Delivery *> item).message, <Delivery *> item, where)
+                self.note((<Delivery *> item).message, <Delivery *> item, IN_MEMORY)
             i += 1
 
     cdef int collect_in_flight(self, Channel channel) except -1:

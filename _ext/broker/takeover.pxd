@@ -3,9 +3,9 @@
 from libc.stdint cimport int64_t, uint64_t
 
 from nsqfast._ext.broker.channel cimport Channel
+from nsqfast._ext.broker.deferrals cimport DeferredList
 from nsqfast._ext.core.budget cimport Budget
 from nsqfast._ext.core.message cimport Delivery
-from nsqfast._ext.core.ring cimport Ring
 from nsqfast._ext.disk.backlog cimport Backlog, Storage
 
 
@@ -17,7 +17,7 @@ cdef enum Progress:
 
 cdef class Takeover:
     cdef Backlog backlog         # the topic's own, as are the next two
-    cdef Ring deferred
+    cdef DeferredList deferred
     cdef list channels           # Channel; the topic's own list
     cdef Delivery **batch        # NULL = nothing is left
     cdef int count               # of the batch; 0 = there is none

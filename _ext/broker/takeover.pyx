@@ -27,7 +27,7 @@ cdef enum:
 cdef class Takeover:
     """Its `run` is called while the topic is not paused and has channels."""
 
-    def __init__(self, Backlog backlog not None, Ring deferred not None, list channels not None):
+    def __init__(self, Backlog backlog not None, DeferredList deferred not None, list channels not None):
         self.backlog = backlog
         self.deferred = deferred
         self.channels = channels
@@ -74,11 +74,11 @@ cdef class Takeover:
             if self.batch is NULL:
                 raise MemoryError
         self.place = self.put_count = 0
-        self.has_deferred = self.deferred.size > 0
+        self.has_deferred = self.deferred.queue.size > 0
         self.has_records = False
         try:
             while self.count < most:
-                delivery = <Delivery *> self.deferred.pop() if self.has_deferred else self.backlog.take()
+                delivery = self.deferred.pop() if self.has_deferred else self.backlog.take()
                 if delivery is NULL:
                     break
                 self.batch[self.count] = delivery
@@ -152,7 +152,7 @@ cdef class Takeover:
         except OSError:
             for i in range(self.count):
                 if self.has_deferred:
-                    self.deferred.push(<void *> self.batch[i])
+                    self.deferred.push(self.batch[i])
                 else:
                     self.backlog.requeue(self.batch[i])
             self.count = 0

@@ -3,7 +3,7 @@
 from libc.stdint cimport int64_t, uint64_t
 
 from nsqfast._ext.broker.consumer cimport Waiter
-from nsqfast._ext.broker.deferrals cimport DeferredRing
+from nsqfast._ext.broker.deferrals cimport DeferredList
 from nsqfast._ext.broker.end_of_turn cimport TopicStorage
 from nsqfast._ext.broker.fanout cimport Fanout
 from nsqfast._ext.broker.takeover cimport Takeover
@@ -32,7 +32,7 @@ cdef class Topic(Queue):
     cdef bytes name_bytes
     cdef TopicStorage storage
     cdef GuidFactory guid
-    cdef DeferredRing deferred   # Delivery * of deferred messages that wait for a first channel
+    cdef DeferredList deferred   # deferred messages that wait for a first channel
     cdef list channel_list       # Channel, in the order of creation
     cdef Fanout fanout
     cdef Takeover takeover       # of the backlog, by the channels

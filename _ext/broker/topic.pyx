@@ -11,7 +11,7 @@ from nsqfast._ext.core.budget cimport Budget, begin_part, is_spent
 from nsqfast._ext.core.clock cimport monotonic_ns, wall_ns
 from nsqfast._ext.core.limits cimport DISK_RETRY_NS
 from nsqfast._ext.core.memory cimport MEMORY_SLOW, account
-from nsqfast._ext.core.message cimport Delivery, delivery_free, get_be32, message_drop, message_new
+from nsqfast._ext.core.message cimport Delivery, get_be32, message_drop, message_new
 from nsqfast._ext.disk.backlog cimport Backlog
 from nsqfast._ext.disk.deferred cimport DiskDeferred
 
@@ -41,7 +41,7 @@ cdef class Topic(Queue):
         self.storage = storage
         self.guid = GuidFactory(storage.settings.node_id)
         self.backlog = Backlog(name, storage, self.ephemeral)
-        self.deferred = DeferredRing()
+        self.deferred = DeferredList()
         self.channel_list = []
         self.fanout = Fanout(self.backlog, self.channel_list)
         self.takeover = Takeover(self.backlog, self.deferred, self.channel_list)
@@ -50,10 +50,6 @@ cdef class Topic(Queue):
         self.on_change = on_change
         self.on_last_left = on_last_left
         self.restore_deferred()
-
-    def __dealloc__(self):
-        if self.deferred is not None:
-            drop_deferred(self.deferred)
 
     # -- publishing ----------------------------------------------------------------------------------------------------
 
@@ -190,7 +186,7 @@ cdef class Topic(Queue):
     cdef bint is_open(self) noexcept:
         """Whether messages go straight to the channels."""
         return (len(self.channel_list) > 0 and not self.paused and not self.awaits_channels
-                and self.backlog.memory.size == 0 and self.backlog.disk_depth() == 0 and self.deferred.size == 0
+                and self.backlog.memory.size == 0 and self.backlog.disk_depth() == 0 and self.deferred.queue.size == 0
                 and self.takeover.count == 0)
 
     cdef int spread(self, Message *message, int64_t now_ns) except -1:
@@ -201,7 +197,7 @@ cdef class Topic(Queue):
 
     cdef int keep(self, Message *message) except -1:
         if message.defer_ms:
-            self.deferred.push(<void *> self.backlog.defer(message))
+            self.deferred.push(self.backlog.defer(message))
         else:
             self.backlog.put(message, False)
         return 0
@@ -213,7 +209,7 @@ cdef class Topic(Queue):
         cdef Delivery *deferred = found.next(&due_ns) if found is not None else NULL
         while deferred is not NULL:
             deferred.message.defer_ms = max(1, (due_ns - wall) // 1000000)
-            self.deferred.push(<void *> deferred)
+            self.deferred.push(deferred)
             deferred = found.next(&due_ns)
         return 0
 
@@ -236,7 +232,7 @@ cdef class Topic(Queue):
 
     cdef int on_written(self) except -1:
         self.has_unwritten = False
-        if self.backlog.depth() or self.deferred.size or self.takeover.count:
+        if self.backlog.depth() or self.deferred.queue.size or self.takeover.count:
             self.pass_on_owed(0)
         return self.pump_channels()
 
@@ -310,7 +306,7 @@ cdef class Topic(Queue):
 
     cdef int open(self) except -1:
         """A first channel was created, or a pause ended: the backlog may go."""
-        if self.backlog.depth() or self.deferred.size or self.takeover.count:
+        if self.backlog.depth() or self.deferred.queue.size or self.takeover.count:
             self.pass_on(False, monotonic_ns())
         return 0
 
@@ -378,7 +374,7 @@ cdef class Topic(Queue):
     def empty(self):
         """Drop the topic's own queue; the channels keep theirs."""
         self.backlog.empty()
-        self.storage.disposal.add_ring(self.deferred.take_all())
+        self.storage.disposal.add_queue(self.deferred.take_all())
         self.takeover.drop()
 
     cdef Flush flush(self):
@@ -389,14 +385,14 @@ cdef class Topic(Queue):
         self.exiting = True
         self.storage.timers.disarm(self)
         if not self.backlog.has_disk():
-            self.storage.disposal.add_ring(self.deferred.take_all())
+            self.storage.disposal.add_queue(self.deferred.take_all())
             return None
         flush = Flush(self.backlog)
         flush.add_memory()
-        if self.deferred.size:
+        if self.deferred.queue.size:
             flush.begin_deferred()
-        while self.deferred.size:
-            deferred = <Delivery *> self.deferred.pop()
+        while self.deferred.queue.size:
+            deferred = self.deferred.pop()
             flush.add_deferred(deferred, wall + <int64_t> deferred.message.defer_ms * 1000000)
         flush.end()
         return flush
@@ -409,7 +405,7 @@ cdef class Topic(Queue):
         for channel in self.channel_list:
             channel.exiting = True
         self.channel_list.reverse()
-        self.storage.disposal.add_ring(self.deferred.take_all())
+        self.storage.disposal.add_queue(self.deferred.take_all())
         self.takeover.drop()
         self.backlog.delete_files()
         self.storage.begin_deletion(self.name, self)
@@ -444,7 +440,7 @@ cdef class Topic(Queue):
 
     @property
     def depth(self):
-        return self.backlog.depth() + <int64_t> self.deferred.size + self.takeover.count
+        return self.backlog.depth() + <int64_t> self.deferred.queue.size + self.takeover.count
 
     @property
     def backend_depth(self):
@@ -454,12 +450,6 @@ cdef class Topic(Queue):
         """Publish one message; return a ticket (Registry.when_durable); NotTakenError."""
         self.make_room()
         return self.publish(body, len(body), defer_ms)
-
-
-cdef int drop_deferred(DeferredRing deferred) noexcept:
-    while deferred.size:
-        delivery_free(<Delivery *> deferred.pop())
-    return 0
 
 
 cdef str error_text(object error):

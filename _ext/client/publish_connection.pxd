@@ -13,6 +13,7 @@ cdef class Pending:
     cdef Py_ssize_t size        # of all bodies
     cdef int64_t deadline_ns
     cdef int tries_left         # how often it may still be sent again although it may have arrived
+    cdef bint is_asking         # the future's result is where it went, and the answer
     cdef bint is_piped          # nobody need check the future: flush reports failures
 
 
@@ -21,6 +22,7 @@ cdef class PublishConnection(ClientConnection):
     cdef Py_ssize_t unsent      # so many at the end of `waiting` were not handed to the transport yet
     cdef bint was_refused       # nsqd did not process what follows the refused command
 
+    cdef public str address     # of the broker; '' = nobody set it
     cdef BusyPoll busy_poll     # for the answer that a single caller waits for
     cdef bint is_poll_scheduled  # `continue_poll` is in the loop's queue
     cdef object continue_poll_later  # bound once

@@ -11,6 +11,7 @@ from nsqfast.errors import PublishError
 class Pending: ...
 
 class PublishConnection(ClientConnection):
+    address: str
     def __init__(
         self, loop: asyncio.AbstractEventLoop, on_closed: Callable[[Any], None]
     ) -> None: ...
@@ -52,6 +53,9 @@ class Dispatcher:
     def send_later(
         self, topic: str, body: bytes, delay_ms: int, is_piped: bool
     ) -> asyncio.Future[None]: ...
+    def send_delayed(
+        self, topic: str, body: bytes, delay_ms: int
+    ) -> asyncio.Future[tuple[str, bytes]]: ...
     def send_again(
         self, topic: str, body: bytes, timeout_s: float, may_be_there: bool
     ) -> asyncio.Future[None]: ...

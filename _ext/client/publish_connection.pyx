@@ -37,6 +37,7 @@ cdef class PublishConnection(ClientConnection):
     def __init__(self, loop, on_closed):
         super().__init__(loop, on_closed)
         self.busy_poll = BusyPoll()
+        self.address = ""
 
     def connection_made(self, transport):
         super().connection_made(transport)
@@ -81,7 +82,7 @@ cdef class PublishConnection(ClientConnection):
         if not self.waiting:
             self.busy_poll.find()
         try:
-            pending.future.set_result(None)
+            pending.future.set_result((self.address, data[:size]) if pending.is_asking else None)
         except InvalidStateError:
             pass  # its caller gave up, or its time was up
         return 0
@@ -185,6 +186,15 @@ cdef class Dispatcher:
         body = as_body(body)
         line = b"D" + self.head(topic).rstrip() + b" %d\n" % delay_ms
         return self.submit(self.make_pending(line, body, len(<bytes> body), is_piped))
+
+    def send_delayed(self, str topic not None, body, int64_t delay_ms):
+        """Send a DPUB that asks for the message's id; the result is the address of the nsqd, and its answer."""
+        cdef Pending pending
+        body = as_body(body)
+        line = b"D" + self.head(topic).rstrip() + b" %d id\n" % delay_ms
+        pending = self.make_pending(line, body, len(<bytes> body), False)
+        pending.is_asking = True
+        return self.submit(pending)
 
     def send_again(self, topic, body, double timeout_s, bint may_be_there):
         """Send a PUB that failed on a connection which is not one of these."""

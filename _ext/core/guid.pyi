@@ -1,3 +1,6 @@
+from typing import final
+
+@final
 class GuidFactory:
     def __init__(self, node_id: int) -> None: ...
     def make(self, now_ns: int) -> int: ...

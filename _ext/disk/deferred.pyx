@@ -37,7 +37,7 @@ cdef class DiskDeferred:
             message = message_load(<const char *>record + 4, len(record) - 4)
             if message is NULL:
                 raise MemoryError
-            # Who was told its id is not on disk. It may have been delivered, and deferred again, only if it has attempts.
+            # Who was told its id is not on disk; with attempts it was delivered, and deferred again by its consumer.
             message.is_told = message.attempts == 0
             delivery = delivery_new(message)
             if delivery is NULL:

@@ -24,8 +24,9 @@ from nsqfast._ext.core.limits cimport (
 from nsqfast._ext.core.memory cimport MEMORY_FULL, account
 from nsqfast._ext.core.message cimport Delivery, id_from_hex
 from nsqfast._ext.protocol.command cimport (
-    COMMAND_AUTH, COMMAND_CANCEL_DEFERRED, COMMAND_CLS, COMMAND_DPUB, COMMAND_FIN, COMMAND_IDENTIFY, COMMAND_MPUB, COMMAND_NOP, COMMAND_PUB,
-    COMMAND_RDY, COMMAND_REQ, COMMAND_SUB, COMMAND_TOUCH, PARSE_BROKEN, PARSE_MORE, Parse, parse_decimal, parse_line,
+    COMMAND_AUTH, COMMAND_CANCEL_DEFERRED, COMMAND_CLS, COMMAND_DPUB, COMMAND_FIN, COMMAND_IDENTIFY, COMMAND_MPUB,
+    COMMAND_NOP, COMMAND_PUB, COMMAND_RDY, COMMAND_REQ, COMMAND_SUB, COMMAND_TOUCH, PARSE_BROKEN, PARSE_MORE, Parse,
+    parse_decimal, parse_line,
 )
 from nsqfast._ext.protocol.frame cimport write_frame, write_message
 from nsqfast._ext.server.host cimport PHASE_DRAINING, PHASE_ENDING, PHASE_GREETING
@@ -352,8 +353,7 @@ cdef class Session(Consumer):
         self.topology_zone, self.topology_region = identity.topology_zone, identity.topology_region
         self.publisher.tells_ids = identity.tells_ids
         self.locate()
-        self.sample_percent = identity.sample_rate
-        self.timeout_ns = identity.msg_timeout_ns
+        self.sample_percent, self.timeout_ns = identity.sample_rate, identity.msg_timeout_ns
         self.host.keep_time(identity.heartbeat_ns)
         # Each of them once: a layer that another one replaced would stay in memory.
         identity.tls &= not self.host.tls

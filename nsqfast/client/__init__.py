@@ -21,41 +21,69 @@ from nsqfast.errors import (
     PublishRefusedError,
     RefusedError,
     UndeliveredError,
+    UnsupportedError,
     WrongPeerError,
 )
 
 if TYPE_CHECKING:
+    from nsqfast.client.admin import Admin
+    from nsqfast.client.admin_answers import (
+        ChannelStats,
+        NsqdStats,
+        Peek,
+        PeekedMessage,
+        TopicStats,
+    )
     from nsqfast.client.batch import ArrayBatch as ArrayBatch
+    from nsqfast.client.delayed_message import DelayedMessage
+
+_ADMIN_ANSWERS = {"ChannelStats", "NsqdStats", "Peek", "PeekedMessage", "TopicStats"}
 
 # Without ArrayBatch, so that `import *` needs no numpy.
 __all__ = [
+    "Admin",
     "Batch",
     "BufferFullError",
+    "ChannelStats",
     "ClosedError",
     "Config",
     "ConnectError",
     "ConnectionStats",
     "Consumer",
     "ConsumerStats",
+    "DelayedMessage",
     "InvalidNameError",
     "Message",
     "Middleware",
     "NotConnectedError",
+    "NsqdStats",
     "NsqfastError",
     "OptionsError",
     "OutcomeUnknownError",
+    "Peek",
+    "PeekedMessage",
     "Producer",
     "ProducerStats",
     "PublishError",
     "PublishRefusedError",
     "RefusedError",
+    "TopicStats",
     "UndeliveredError",
+    "UnsupportedError",
     "WrongPeerError",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    """Load ArrayBatch only when it is named: importing numpy takes a moment."""
+    """Load what few programs need only when it is named: importing numpy takes a moment, and Admin a little one."""
     if name == "ArrayBatch":
         return load_array_batch(name)
+    if name == "DelayedMessage":
+        from nsqfast.client.delayed_message import DelayedMessage
+
+        return DelayedMessage
+    if name == "Admin" or name in _ADMIN_ANSWERS:
+        from nsqfast.client import admin, admin_answers
+
+        return getattr(admin if name == "Admin" else admin_answers, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -21,7 +21,7 @@ from nsqfast.client.lifetime import Logger, log
 from nsqfast.errors import ConnectError, OptionsError, ProtocolError, RefusedError
 from nsqfast.gotext import os_error
 from nsqfast.net.addresses import Inet, Unix, parse_address
-from nsqfast.protocol import MAGIC_V2
+from nsqfast.protocol import MAGIC_V2, TELLS_IDS
 from nsqfast.streams import load_snappy
 from nsqfast.streams.adapter import Adapter
 from nsqfast.streams.deflate import Deflate
@@ -58,6 +58,7 @@ class Features:
     snappy: bool = False
     auth_required: bool = False
     version: str = ""
+    tells_ids: bool = False
 
     @property
     def name(self) -> str:
@@ -198,6 +199,7 @@ def identity(config: Config) -> bytes:
             "output_buffer_size": config.output_buffer_size,
             "output_buffer_timeout": milliseconds(config.output_buffer_timeout),
             "msg_timeout": milliseconds(config.msg_timeout),
+            TELLS_IDS: True,
         }
     )
 
@@ -218,6 +220,7 @@ def read_features(reply: bytes) -> Features:
         version=_printable(answer.get("version")),
         **_counts(answer, max_rdy_count="max_rdy_count", msg_timeout_ms="msg_timeout"),
         **_switches(answer, "tls_v1", "deflate", "snappy", "auth_required"),
+        tells_ids=_switches(answer, TELLS_IDS).get(TELLS_IDS, False),
     )
 
 

@@ -31,6 +31,10 @@ UNKNOWN_TOPIC = b"TOPIC_NOT_FOUND"
 ANSWER_SIZE_MAX = 16 << 20  # bytes: some 80,000 nsqd, or 200,000 topics
 PROBE_TIMEOUT_S = 2.0
 PROBE_SIZE = 64
+PROBED = {
+    "nsqd": "this is the TCP port of an nsqd; give it as nsqd=, or nsqlookupd's HTTP port (4161 as a rule)",
+    "nsqlookupd": "this is nsqlookupd's TCP port; give its HTTP port (4161 as a rule)",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,22 +67,24 @@ def lookup_url(address: str, topic: str) -> str:
     return urlunsplit((parts.scheme, parts.netloc, path, query, ""))
 
 
-def addresses_in(reply: bytes, logger: Logger = log, *, is_bare: bool) -> set[str]:
+def addresses_in(
+    reply: bytes, logger: Logger = log, *, is_bare: bool, port: str = "tcp_port"
+) -> set[str]:
     """The `host:port` of every producer; an old nsqlookupd wraps its answer in an envelope."""
     try:
         answer = orjson.loads(reply)
         found = answer if is_bare else answer.get("data", answer)
-        addresses = {_address(producer) for producer in found.get("producers") or ()}
+        addresses = {_address(producer, port) for producer in found.get("producers") or ()}
     except (ValueError, AttributeError, KeyError, TypeError):
         raise ConnectError(f"not an answer of nsqlookupd: {reply[:100]!r}") from None
     return {address for address in addresses if _is_usable(address, logger)}
 
 
-def _address(producer: dict[str, Any]) -> str:
-    host, port = producer["broadcast_address"], producer["tcp_port"]
-    if type(host) is not str or type(port) is not int:
+def _address(producer: dict[str, Any], port: str) -> str:
+    host, number = producer["broadcast_address"], producer[port]
+    if type(host) is not str or type(number) is not int:
         raise TypeError
-    return join_host_port(host, port)
+    return join_host_port(host, number)
 
 
 def _is_usable(address: str, logger: Logger) -> bool:
@@ -191,7 +197,7 @@ class Discovery:
                 return Answer(url, frozenset(addresses_in(reply, self._log, is_bare=is_bare)))
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             is_connected = not isinstance(error, aiohttp.ClientConnectorError | TimeoutError)
-            wrong = await _what_answers(url) if is_connected else ""
+            wrong = PROBED.get(await probe(url), "") if is_connected else ""
             text = f"{url}: {wrong or error or type(error).__name__}"
             return Answer(url, error=WrongPeerError(text) if wrong else ConnectError(text))
         except ConnectError as error:
@@ -221,8 +227,8 @@ class Discovery:
             self._session = None
 
 
-async def _what_answers(url: str) -> str:
-    """Describe a peer that does not speak HTTP; '' if its answer is not recognised.
+async def probe(url: str) -> str:
+    """Whose TCP port this is: "nsqd" or "nsqlookupd"; '' if its answer is not recognised.
 
     nsqd and nsqlookupd refuse four bytes that are not a magic, each in its own framing.
     """
@@ -243,8 +249,4 @@ async def _what_answers(url: str) -> str:
     except (OSError, TimeoutError):
         return ""
     place = said.find(b"E_BAD_PROTOCOL")
-    if place == 8:
-        return "this is the TCP port of an nsqd; give it as nsqd=, or nsqlookupd's HTTP port (4161 as a rule)"
-    if place == 4:
-        return "this is nsqlookupd's TCP port; give its HTTP port (4161 as a rule)"
-    return ""
+    return {8: "nsqd", 4: "nsqlookupd"}.get(place, "")

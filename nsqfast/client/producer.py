@@ -33,7 +33,8 @@ from nsqfast.client.connection import (
     make_producer_connection,
     prepare,
 )
-from nsqfast.client.lifetime import Logger, Resource
+from nsqfast.client.delayed import DelayedPublisher
+from nsqfast.client.lifetime import Logger
 from nsqfast.client.middleware import AroundSender, Middleware, Sender
 from nsqfast.client.reconnector import Opened, Reconnector, first_timeout_s
 from nsqfast.client.stats import ProducerStats
@@ -52,7 +53,7 @@ BUFFER_COUNT_MAX = 10_000
 BUFFER_BYTES_MAX = 64 << 20
 
 
-class Producer(Resource):
+class Producer(DelayedPublisher):
     """Publishes to the nsqd at these addresses: `Producer("a:4150", "b:4150")`, or a list of them. Without any, those
     of NSQFAST_NSQD in the environment count.
 
@@ -194,6 +195,7 @@ class Producer(Resource):
     async def _end(self, timeout_s: float) -> None:
         if self._dispatcher is not None:
             self._dispatcher.close("the producer is closed")
+        self._close_commands()
         await asyncio.gather(
             *[reconnector.stop(timeout_s) for reconnector in self._reconnectors.values()]
         )
@@ -210,6 +212,7 @@ class Producer(Resource):
         """Used by the reconnectors."""
         make = make_producer_connection(on_closed)
         connection, features = await dial(address, self._config, self._context, make)
+        connection.address = address
         self._ready().join(connection, self._rank(address) if self._is_sticky else 0)
         return Opened(connection, features.name)
 

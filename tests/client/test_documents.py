@@ -13,7 +13,8 @@ import prometheus_client
 import pytest
 
 from nsqfast.client import Config, Producer
-from support.server import ROOT
+from support.server import ROOT, start_nsqd
+from support.web import topic_stats
 
 TEXT = (ROOT / "docs" / "CLIENT.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
@@ -57,6 +58,31 @@ async def test_publishing_as_documented(address):
     work = eval(top_level(block), {})
     assert inspect.isawaitable(work)
     await work
+
+
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory):
+    """A nsqfast-nsqd: NSQ's own can do neither of these."""
+    with start_nsqd("nsqfast", tmp_path_factory.mktemp("ours")) as server:
+        yield server
+
+
+async def test_delayed_jobs_as_documented(ours, topic):
+    block = block_with("publish_delayed")
+    block = block.replace("127.0.0.1:4150", "{}:{}".format(*ours.tcp)).replace("mails", topic)
+    names = {}
+    await eval(top_level(block), names)
+    assert len(names["kept"]) == 3
+    assert topic_stats(ours.http, topic)["depth"] == 1  # what was queued has no channel
+
+
+async def test_administering_as_documented(ours, topic, capsys):
+    http = "{}:{}".format(*ours.http)
+    block = block_with("admin.stats")
+    block = block.replace("127.0.0.1:4151", http).replace("orders", topic)
+    await eval(top_level(block), {})
+    assert capsys.readouterr().out == f"{http} 0\n{http} 0 []\n[]\n"
+    assert topic_stats(ours.http, topic)["channels"]["billing"]["paused"]
 
 
 def test_the_first_lines(address, topic):

@@ -155,6 +155,7 @@ def test_a_consumer_without_arguments(place, tmp_path, name):
         ("publish.py", "messages published to test: 0"),
         ("async_publish.py", "messages published to test: 100003"),
         ("tracing.py", r"[0-9a-f]{32} ship 7 UNSET"),
+        ("delayed_jobs.py", r"reminded now: True\ncancelled later: True"),
     ],
 )
 def test_a_publisher_without_arguments(place, tmp_path, name, said):

@@ -70,6 +70,7 @@ async def test_what_is_said_of_oneself(loop_factory):
         "output_buffer_size": 16384,
         "output_buffer_timeout": 250,
         "msg_timeout": 0,
+        "nsqfast_deferred_ids": True,
     }
     assert identity["user_agent"].startswith("nsqfast/")
 

@@ -73,6 +73,7 @@ def test_each_tells_an_http_port_apart(broker, tmp_path, name):
     file.write_text("line\n", encoding="ascii")
     arguments = {
         "csv_import.py": [wrong, "topic", file],
+        "jobs.py": [wrong, "topic", "--http", wrong],
         "mail_worker.py": [wrong, "topic", "c"],
     }
     with start(name, *arguments[name]) as program:
@@ -149,6 +150,25 @@ def test_csv_import_that_loses_nsqd(own, topic, tmp_path):
             pipe.write(b"line\n" * 1000)
         assert program.end(None) == 1, program.text
     assert program.lines == [f"csv_import: no connection in time: {where}: connection refused"]
+
+
+# -- jobs.py
+
+
+def test_jobs(tmp_path, topic):
+    with (
+        start_nsqd("nsqfast", tmp_path) as server,
+        start("jobs.py", text_of(server.tcp), topic, "--http", text_of(server.http)) as program,
+    ):
+        assert program.end(None) == 0, program.text
+    kept, other, *said = program.lines
+    assert [line.split()[1:] for line in (kept, other)] == [["kept", "True"], ["other", "True"]]
+    assert said == [
+        "cancelled in 1, run in 0",
+        "deferred: 1",
+        "run in 1, cancelled in 0",
+        "ready: [b'kept'], deleted at 1",
+    ]
 
 
 # -- types

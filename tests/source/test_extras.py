@@ -82,7 +82,8 @@ class Reader(ast.NodeVisitor):
 
     def visit_If(self, node):
         if "TYPE_CHECKING" in ast.unparse(node.test):
-            for each in node.orelse:
+            is_hidden = ast.unparse(node.test) == "not TYPE_CHECKING"
+            for each in node.body if is_hidden else node.orelse:
                 self.visit(each)
         elif "version_info" in ast.unparse(node.test):
             is_taken = eval(ast.unparse(node.test), {"sys": sys})
@@ -289,6 +290,7 @@ def test_a_plain_install_is_small():
     [
         ("import numpy", [("numpy", "", False)]),
         ("if TYPE_CHECKING:\n    import numpy", []),
+        ("if not TYPE_CHECKING:\n    import numpy", [("numpy", "", False)]),
         ("def f():\n    import numpy.linalg", [("numpy.linalg", "", False)]),
         ("with needs('x', 'arrays'):\n    import numpy", [("numpy", "arrays", False)]),
         (

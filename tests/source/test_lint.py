@@ -23,7 +23,7 @@ LONG_MODULES = {
     "_ext/disk/ackfile.pyx": 522,
     "_ext/server/session.pyx": 456,
     "_ext/server/connection.pyx": 536,
-    "_ext/broker/topic.pyx": 467,
+    "_ext/broker/topic.pyx": 457,
 }
 
 # A def, cdef or cpdef with parameters; a class or a C declaration is none.

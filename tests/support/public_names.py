@@ -34,14 +34,16 @@ MORE = {
 # What modules of the client call in one another. No user has a reason to.
 INTERNAL = {
     "nsqfast.client.Consumer": "failures kind name on_cancelled on_trouble open prepare_run take_waiting",
-    "nsqfast.client.Producer": """connected_addresses fail_waiting finish is_idle kind name note_lost on_cancelled
-        on_trouble open open_detached publish_again send_encoded""",
+    "nsqfast.client.Producer": """connected_addresses end_deferral fail_waiting finish is_idle kind name note_lost
+        on_cancelled on_trouble open open_detached publish_again send_encoded""",
+    "nsqfast.client.Admin": "kind name",
     "nsqfast.client.Message": "discard is_answerable is_kept",
     "nsqfast.client.Config": "check given is_max_in_flight_given",
     "nsqfast.client.Batch": "__init__",
     "nsqfast.client.ArrayBatch": "__init__ taken",
+    "nsqfast.client.sync.Admin": "kind",
     "nsqfast.client.sync.Consumer": "kind",
-    "nsqfast.client.sync.Producer": "kind",
+    "nsqfast.client.sync.Producer": "end_deferral kind",
     "nsqfast.client.sync.Message": "__init__ is_kept",
     "nsqfast.client.sync.Batch": "__init__",
     "nsqfast.client.sync.ArrayBatch": "__init__",
@@ -139,6 +141,8 @@ def describe_members(cls: ast.AST) -> Iterator[tuple[str, str]]:
     for each in cls.body:
         if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name):
             yield each.target.id, ast.unparse(each)
+        elif isinstance(each, ast.Assign) and isinstance(each.value, ast.Call):
+            yield ast.unparse(each.targets[0]), ast.unparse(each)  # a method made of another
         elif isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef):
             yield each.name, describe_method(each)
             if each.name == "__init__":

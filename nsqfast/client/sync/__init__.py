@@ -12,6 +12,9 @@ threads may share one. They cannot be pickled: make one where it is used. After 
 in the child, with its own connections; a consumer refuses to work there.
 """
 
+from typing import TYPE_CHECKING
+
+import nsqfast.client
 from nsqfast.client import (
     BufferFullError,
     ClosedError,
@@ -30,34 +33,62 @@ from nsqfast.client import (
     PublishRefusedError,
     RefusedError,
     UndeliveredError,
+    UnsupportedError,
     WrongPeerError,
 )
 from nsqfast.client.sync.consumer import Consumer
 from nsqfast.client.sync.message import ArrayBatch, Batch, Message
 from nsqfast.client.sync.producer import Producer
 
+if TYPE_CHECKING:
+    from nsqfast.client import ChannelStats, NsqdStats, Peek, PeekedMessage, TopicStats
+    from nsqfast.client.sync.admin import Admin
+    from nsqfast.client.sync.delayed_message import DelayedMessage
+
 __all__ = [
+    "Admin",
     "ArrayBatch",
     "Batch",
     "BufferFullError",
+    "ChannelStats",
     "ClosedError",
     "Config",
     "ConnectError",
     "ConnectionStats",
     "Consumer",
     "ConsumerStats",
+    "DelayedMessage",
     "InvalidNameError",
     "Message",
     "Middleware",
     "NotConnectedError",
+    "NsqdStats",
     "NsqfastError",
     "OptionsError",
     "OutcomeUnknownError",
+    "Peek",
+    "PeekedMessage",
     "Producer",
     "ProducerStats",
     "PublishError",
     "PublishRefusedError",
     "RefusedError",
+    "TopicStats",
     "UndeliveredError",
+    "UnsupportedError",
     "WrongPeerError",
 ]
+
+
+# Hidden from type checkers, for which it would turn every misspelled name into Any.
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        """Load what few programs need when it is used for the first time."""
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from nsqfast.client.sync import admin, delayed_message
+
+        own = {"Admin": admin, "DelayedMessage": delayed_message}
+        value = globals()[name] = getattr(own.get(name, nsqfast.client), name)
+        return value

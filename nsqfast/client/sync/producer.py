@@ -6,10 +6,12 @@ import dataclasses
 import time
 from collections import Counter, deque
 from collections.abc import Coroutine, Iterable, Sequence
-from typing import Any, ClassVar, NamedTuple
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import nsqfast.client.producer as asynchronous
 from nsqfast.client.config import Config, check_delay_s
+from nsqfast.client.delayed import check_handle
 from nsqfast.client.lifetime import Logger
 from nsqfast.client.middleware import Middleware, around_publish
 from nsqfast.client.stats import ProducerStats
@@ -24,6 +26,9 @@ from nsqfast.errors import (
     PublishRefusedError,
 )
 from nsqfast.names import check_name
+
+if TYPE_CHECKING:
+    from nsqfast.client.sync.delayed_message import DelayedMessage
 
 SENDS_MAX = 1024  # sends that the other thread has not taken yet
 TOPICS_KEPT_MAX = 10_000
@@ -196,6 +201,27 @@ class Producer(Owner):
         """Like `publish`, but nsqd holds the message back for this long."""
         with around_publish(self._middleware, topic, [body]) as (changed,):
             self._ready().call(self._producer.publish_later(topic, changed, delay_s))
+
+    def publish_delayed(
+        self, topic: str, body: bytes, delay: timedelta | datetime
+    ) -> "DelayedMessage":
+        """Like `publish`, but nsqd holds the message back for this long, or until then."""
+        from nsqfast.client.sync.delayed_message import DelayedMessage
+
+        with around_publish(self._middleware, topic, [body]) as (changed,):
+            found = self._ready().call(self._producer.publish_delayed(topic, changed, delay))
+        return DelayedMessage(found.topic, found.nsqd, found.id, self)
+
+    def delayed_message(self, topic: str, nsqd: str, id: bytes) -> "DelayedMessage":
+        """The handle of a message that was published earlier, by this process or another."""
+        from nsqfast.client.sync.delayed_message import DelayedMessage
+
+        check_handle(topic, nsqd, id)
+        return DelayedMessage(topic, nsqd, id, self)
+
+    def end_deferral(self, command: bytes, topic: str, nsqd: str, id: bytes | None) -> int:
+        """Used by DelayedMessage."""
+        return self._ready().call(self._producer.end_deferral(command, topic, nsqd, id))
 
     def send(self, topic: str, body: bytes) -> None:
         """Like `publish`, without waiting for the answer; `flush` and `close` raise failures.

@@ -1,0 +1,305 @@
+"""Create, pause, empty and delete topics and channels, look at waiting messages, and count them: over HTTP.
+
+    async with Admin("127.0.0.1:4151") as admin:
+        await admin.create_channel("orders", "billing")
+        for nsqd in await admin.stats("orders"):
+            print(nsqd.nsqd, nsqd.topics["orders"].channels["billing"].depth)
+
+It asks the nsqd at the given HTTP addresses, and those that `nsqlookupd=` lists for the topic; each method returns what
+all of them say.
+"""
+
+import asyncio
+from collections.abc import Coroutine, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
+
+from nsqfast.client.addresses import LOOKUPD, addresses_or_environment, as_list
+from nsqfast.client.admin_answers import (
+    NsqdStats,
+    Peek,
+    read_answer_of,
+    read_peek,
+    read_stats,
+)
+from nsqfast.client.admin_http import NOT_THERE, NSQD, NSQLOOKUPD, HttpPeer, Kind, http_url
+from nsqfast.client.config import Config
+from nsqfast.client.connection import lookupd_context
+from nsqfast.client.discovery import addresses_in, open_session
+from nsqfast.client.lifetime import Logger, Resource
+from nsqfast.errors import OptionsError, RefusedError
+from nsqfast.names import check_name
+
+if TYPE_CHECKING:
+    import ssl
+
+    import aiohttp
+
+T = TypeVar("T")
+
+TIMEOUT_S = 10.0
+LIMIT = 20
+ID_SIZE = 16
+
+
+class Admin(Resource):
+    """`nsqd`: HTTP addresses, host:port (4151 as a rule) or https://host:port. `nsqlookupd`: likewise (4161).
+    Without any, those of NSQFAST_LOOKUPD in the environment count.
+
+    `config`: its auth_secret goes to the nsqd, its certificates count for https://. `timeout_s`: of each request.
+    OptionsError: an address that cannot be one; InvalidNameError: a name. ConnectError, WrongPeerError: an nsqd, or
+    another daemon, does not answer. RefusedError: its `code` is nsqd's word, TOPIC_NOT_FOUND for example.
+    UnsupportedError: NSQ's own nsqd cannot do that.
+    """
+
+    kind: ClassVar[str] = "admin client"
+
+    def __init__(
+        self,
+        *nsqd: str | Sequence[str],
+        nsqlookupd: str | Sequence[str] = (),
+        config: Config | None = None,
+        timeout_s: float = TIMEOUT_S,
+        logger: Logger | None = None,
+    ) -> None:
+        super().__init__(logger)
+        addresses = list(dict.fromkeys(one for given in nsqd for one in as_list(given)))
+        lookupd = (
+            as_list(nsqlookupd) if addresses else addresses_or_environment(nsqlookupd, LOOKUPD)
+        )
+        self._nsqd = [http_url(address, NSQD) for address in addresses]
+        self._lookupd = [http_url(address, NSQLOOKUPD) for address in lookupd]
+        if not addresses and not lookupd:
+            raise OptionsError(
+                "an admin client needs the HTTP address of an nsqd, or nsqlookupd=, "
+                f"or {LOOKUPD} in the environment"
+            )
+        if timeout_s <= 0:
+            raise OptionsError("timeout_s is positive")
+        self._config = config or Config()
+        self._tls: ssl.SSLContext | bool = lookupd_context(self._config) or True
+        self._timeout_s = timeout_s
+        self._session: aiohttp.ClientSession | None = None
+        self._peers: dict[str, HttpPeer] = {}
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def start(self) -> None:
+        """Begin; it connects when it is asked for something."""
+        import aiohttp
+
+        self._begin()
+        self._session = open_session(aiohttp.ClientTimeout(total=self._timeout_s))
+
+    async def close(self) -> None:
+        """Close its connections."""
+        session, self._session = self._session, None
+        if session is not None:
+            self._check_loop()
+            await session.close()
+            self._forbid("is closed")
+            self._finish()
+
+    @property
+    def name(self) -> str:
+        """Its addresses."""
+        return ", ".join([*self._nsqd, *self._lookupd])
+
+    # -- topics and channels; each returns the addresses of the nsqd where that was done
+
+    async def create_topic(self, topic: str) -> list[str]:
+        """Create it at the given nsqd, and let nsqlookupd know it."""
+        return await self._register("/topic/create", topic)
+
+    async def create_channel(self, topic: str, channel: str) -> list[str]:
+        """Create it, and its topic, at the given nsqd and at those that have the topic."""
+        _check_channel(channel)
+        await self._register("/topic/create", topic)
+        return await self._register("/channel/create", topic, channel)
+
+    async def delete_topic(self, topic: str) -> list[str]:
+        """Delete it with its channels and messages."""
+        return await self._register("/topic/delete", topic)
+
+    async def delete_channel(self, topic: str, channel: str) -> list[str]:
+        """Delete it with its messages; its consumers are disconnected."""
+        _check_channel(channel)
+        return await self._register("/channel/delete", topic, channel)
+
+    async def pause_topic(self, topic: str) -> list[str]:
+        """Let its channels get nothing more."""
+        return await self._change("/topic/pause", topic)
+
+    async def unpause_topic(self, topic: str) -> list[str]:
+        """Let its channels get what has come, and what comes."""
+        return await self._change("/topic/unpause", topic)
+
+    async def empty_topic(self, topic: str) -> list[str]:
+        """Drop what no channel has yet."""
+        return await self._change("/topic/empty", topic)
+
+    async def pause_channel(self, topic: str, channel: str) -> list[str]:
+        """Deliver nothing more to its consumers."""
+        return await self._change("/channel/pause", topic, channel=_check_channel(channel))
+
+    async def unpause_channel(self, topic: str, channel: str) -> list[str]:
+        """Deliver again."""
+        return await self._change("/channel/unpause", topic, channel=_check_channel(channel))
+
+    async def empty_channel(self, topic: str, channel: str) -> list[str]:
+        """Drop all of its messages, in flight and deferred ones too."""
+        return await self._change("/channel/empty", topic, channel=_check_channel(channel))
+
+    # -- figures and messages
+
+    async def stats(self, topic: str = "", channel: str = "") -> list[NsqdStats]:
+        """The figures of each nsqd; of one topic or channel, if it is named."""
+        if topic:
+            _check_topic(topic)
+        if channel:
+            _check_channel(channel)
+        wanted = {"topic": topic, "channel": channel, "format": "json"}
+        wanted |= {"include_clients": "false", "include_mem": "false"}
+        nodes = await self._nodes(topic)
+        answers = await _gather(nodes, [node.get("/stats", **wanted) for node in nodes])
+        return [read_answer_of(nsqd, answer, read_stats) for nsqd, answer in answers]
+
+    async def peek(
+        self,
+        topic: str,
+        channel: str = "",
+        *,
+        state: str = "ready",
+        limit: int = LIMIT,
+        offset: int = 0,
+        contains: bytes = b"",
+    ) -> list[Peek]:
+        """Messages that wait at each nsqd: `limit` of them (1 to 100) behind the first `offset`, up to 10,000.
+
+        `state` is ready, in_flight or deferred; without a channel, what the topic itself holds. contains: only those
+        with these bytes, up to 1,024, in the body. UnsupportedError: NSQ's own nsqd can only count them.
+        """
+        wanted = {"topic": _check_topic(topic), "state": state}
+        wanted |= {"limit": f"{limit:d}", "offset": f"{offset:d}"}
+        if channel:
+            wanted["channel"] = _check_channel(channel)
+        path = "/channel/peek" if channel else "/topic/peek"
+        nodes = await self._nodes(topic)
+        works = [node.get(path, filter=contains, **wanted) for node in nodes]
+        answers = await _gather(nodes, works)
+        return [read_answer_of(nsqd, answer, read_peek) for nsqd, answer in answers]
+
+    async def deferred(
+        self, topic: str, channel: str, *, limit: int = LIMIT, offset: int = 0
+    ) -> list[Peek]:
+        """`peek` at deferred messages, the first that is due first."""
+        _check_channel(channel)
+        return await self.peek(topic, channel, state="deferred", limit=limit, offset=offset)
+
+    async def cancel_deferred(self, topic: str, channel: str, id: bytes) -> list[str]:
+        """Drop a deferred message from a channel, whoever deferred it; RefusedError if it is not deferred there."""
+        return await self._change_deferred("/channel/deferred/cancel", topic, channel, id)
+
+    async def run_deferred(self, topic: str, channel: str, id: bytes) -> list[str]:
+        """Queue it at once."""
+        return await self._change_deferred("/channel/deferred/run", topic, channel, id)
+
+    # -- how
+
+    async def _change_deferred(self, path: str, topic: str, channel: str, id: bytes) -> list[str]:
+        if not isinstance(id, bytes) or len(id) != ID_SIZE:
+            raise OptionsError(f"{id!r} is no id of a message: bytes, 16 lower-case hex digits")
+        return await self._change(path, topic, channel=_check_channel(channel), id=id)
+
+    async def _change(self, path: str, topic: str, **more: str | bytes) -> list[str]:
+        """POST it to all nsqd that have the topic."""
+        _check_topic(topic)
+        nodes = _check_found(await self._nodes(topic), topic)
+        done = await _gather(nodes, [node.post(path, topic=topic, **more) for node in nodes])
+        return [address for address, _ in done]
+
+    async def _register(self, path: str, topic: str, channel: str = "") -> list[str]:
+        """POST it to all nsqlookupd, which must not pass on what is deleted, and then to the nsqd."""
+        _check_topic(topic)
+        nodes = await self._nodes(topic)
+        if path.endswith("/delete"):
+            _check_found(nodes, topic)
+        known: list[tuple[str, bytes]] = []
+        for peers in (self._each(self._lookupd, NSQLOOKUPD), nodes):
+            works = [peer.post(path, topic=topic, channel=channel) for peer in peers]
+            try:
+                known = await _gather(peers, works)
+            except RefusedError as error:
+                if peers is nodes or error.code not in NOT_THERE:
+                    raise
+        return [address for address, _ in known]
+
+    async def _nodes(self, topic: str) -> list[HttpPeer]:
+        """The given nsqd, and those that nsqlookupd lists for the topic; '' = all."""
+        self._check_loop()
+        urls = list(self._nsqd)
+        lookupd = self._each(self._lookupd, NSQLOOKUPD)
+        path = "/lookup" if topic else "/nodes"
+        try:
+            for _, answer in await _gather(
+                lookupd, [one.get(path, topic=topic) for one in lookupd]
+            ):
+                found = addresses_in(answer, self._log, is_bare=False, port="http_port")
+                urls += [f"http://{address}" for address in sorted(found)]
+        except RefusedError as error:
+            if error.code not in NOT_THERE:
+                raise
+        return self._each(dict.fromkeys(urls), NSQD)
+
+    def _each(self, urls: Iterable[str], kind: Kind) -> list[HttpPeer]:
+        assert self._session is not None
+        secret = self._config.auth_secret if kind is NSQD else ""
+        headers = {"Authorization": f"Bearer {secret}"} if secret else {}
+        for url in urls:
+            if url not in self._peers:
+                self._peers[url] = HttpPeer(url, kind, self._session, self._tls, headers)
+        return [self._peers[url] for url in urls]
+
+
+async def _gather(
+    peers: Sequence[HttpPeer], works: Iterable[Coroutine[Any, Any, T]]
+) -> list[tuple[str, T]]:
+    """Ask all at once; return (address, answer) of those that have what was named. The first failure is raised when all
+    have answered.
+    """
+    answers = await asyncio.gather(*works, return_exceptions=True)
+    done: list[tuple[str, T]] = []
+    missing: list[BaseException] = []
+    failures: list[BaseException] = []
+    for peer, answer in zip(peers, answers, strict=True):
+        if not isinstance(answer, BaseException):
+            done.append((peer.address, answer))
+        elif isinstance(answer, RefusedError) and answer.code in NOT_THERE:
+            missing.append(answer)
+        else:
+            failures.append(answer)
+    if not done:
+        failures += missing
+    if failures:
+        if done:
+            failures[0].add_note(f"done at {', '.join([address for address, _ in done])}")
+        raise failures[0]
+    return done
+
+
+def _check_found(nodes: list[HttpPeer], topic: str) -> list[HttpPeer]:
+    if not nodes:
+        raise RefusedError(f"TOPIC_NOT_FOUND no nsqd has the topic {topic!r}")
+    return nodes
+
+
+def _check_topic(topic: str) -> str:
+    return check_name("topic", topic)
+
+
+def _check_channel(channel: str) -> str:
+    return check_name("channel", channel)
