@@ -339,3 +339,12 @@ def test_dribbling_bytes_do_not_extend_the_deadline(broker):
 def test_no_heartbeat_when_switched_off(client):
     client.identify(heartbeat_interval=-1)
     client.barrier()
+
+
+@pytest.mark.parametrize("command", ["CANCEL_DEFERRED", "RUN_DEFERRED"])
+def test_what_nsqfast_lets_its_clients_negotiate_is_unknown_to_all_others(client, topic, command):
+    """A third parameter of DPUB is ignored, and the commands for deferred messages are none."""
+    client.ask("IDENTIFY", body=b'{"feature_negotiation":true}')
+    assert client.ask("DPUB", topic, "60000", "id", body=b"later") == b"OK"
+    client.command(command, topic, "0" * 16)
+    assert client.read_error() == f"E_INVALID invalid command {command}".encode()
