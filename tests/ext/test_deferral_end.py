@@ -279,6 +279,68 @@ def test_what_is_not_valid_ends_the_connection_with_its_reason(registry, line):
     assert registry.topics() == []
 
 
+class Authorizer:
+    """An auth server that answers at once, with what the test allows."""
+
+    usage = None
+    authorizations = (None,)
+    ttl_ns = SECOND_NS
+
+    def __init__(self, *topics):
+        self.topics = set(topics)
+        self.questions = []
+
+    def __call__(self, host, secret, on_answer):
+        self.questions.append(on_answer)
+        return self
+
+    def cancel(self):
+        self.questions.clear()
+
+    def answer_all(self):
+        while self.questions:
+            self.questions.pop(0)(Grant(self.topics), False)
+
+
+class Grant(Authorizer):
+    def __init__(self, topics):
+        self.topics = set(topics)
+
+    def allows(self, topic, channel):
+        return topic in self.topics and channel == ""
+
+    def answer(self):
+        return b"granted"
+
+
+def test_it_takes_the_permission_to_publish_to_that_topic(registry):
+    """And a permission that is asked for anew here is none for the topic published to last."""
+    registry.authorizer = authorizer = Authorizer("t", "u")
+    peer = Told(registry)
+    peer.send(b"CANCEL_DEFERRED t %s\n" % ABSENT)
+    assert peer.receive() == [(1, b"E_AUTH_FIRST AUTH required before CANCEL_DEFERRED")]
+    peer = Told(registry)
+    peer.send(b"AUTH\n" + sized(b"secret"))
+    authorizer.answer_all()
+    assert peer.receive() == [(0, b"granted")]
+    other, mine = peer.defer(b"u"), peer.defer(b"t")
+    let_pass(2 * SECOND_NS)
+    authorizer.topics = {"u"}
+    peer.send(b"CANCEL_DEFERRED u %s\n" % other)
+    assert peer.receive() == []
+    authorizer.answer_all()
+    assert peer.receive() == [(0, b"OK 1")]
+    peer.send(dpub(b"t"))
+    ((kind, text),) = peer.receive()
+    assert (kind, text) == (1, b'E_UNAUTHORIZED AUTH failed for DPUB on "t" ""')
+    peer = Told(registry)
+    peer.send(b"AUTH\n" + sized(b"secret"))
+    authorizer.answer_all()
+    peer.send(b"RUN_DEFERRED t %s\n" % mine)
+    assert peer.receive()[1:] == [(1, b'E_UNAUTHORIZED AUTH failed for RUN_DEFERRED on "t" ""')]
+    assert registry.find_topic("t").depth == 1
+
+
 def test_an_unknown_topic_is_not_made(registry):
     assert Told(registry).cancel(ABSENT) == 0
     assert registry.topics() == []
