@@ -187,7 +187,7 @@ cdef class Dispatcher:
         line = b"D" + self.head(topic).rstrip() + b" %d\n" % delay_ms
         return self.submit(self.make_pending(line, body, len(<bytes> body), is_piped))
 
-    def send_delayed(self, str topic not None, body, int64_t delay_ms):
+    def send_delayed(self, topic, body, int64_t delay_ms):
         """Send a DPUB that asks for the message's id; the result is the address of the nsqd, and its answer."""
         cdef Pending pending
         body = as_body(body)
