@@ -324,10 +324,11 @@ cdef class Syncer:
         return self.worker.event_fd
 
     def close(self):
-        """Flush what is pending and end the threads; a later request starts new ones."""
+        """Flush what is pending, end the threads and close the folders; a later request begins anew."""
         if self.worker is not NULL:
             self.wait(self.last_ticket())
         self.waiting = deque()
+        self.folders = {}
         self.stop()
 
     def request_fd(self, int fd):

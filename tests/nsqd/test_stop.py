@@ -1,6 +1,8 @@
 """What a stop leaves open: nothing, even where the loop goes on."""
 
 import asyncio
+import os
+from pathlib import Path
 
 import pytest
 
@@ -39,3 +41,26 @@ def test_connections_of_http_end(tmp_path, kind):
         return rest
 
     assert asyncio.run(ask()) == b""
+
+
+def list_descriptors():
+    return {os.readlink(entry) for entry in Path("/proc/self/fd").iterdir() if entry.is_symlink()}
+
+
+def test_no_descriptor_stays_open(tmp_path):
+    """Not even until the collector has found the broker: `server` is still there."""
+    options = Options(
+        data_path=str(tmp_path), tcp_address="127.0.0.1:0", http_address="127.0.0.1:0"
+    )
+
+    async def run():
+        server = Server(options, HttpApi)
+        await server.start()
+        server.registry.topic("t").put(b"x")
+        opened = list_descriptors()
+        await server.stop()
+        return server, opened, list_descriptors()
+
+    _server, opened, left = asyncio.run(run())
+    assert [name for name in opened if str(tmp_path) in name] != []
+    assert [name for name in left if str(tmp_path) in name] == []
