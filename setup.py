@@ -52,7 +52,7 @@ CFLAGS += ["-O0", "-g", "-UNDEBUG"] if DEBUG else ["-g0"]
 SELDOM = """
     core.cyutility core.settings
     disk.deadlines disk.deferred disk.flush disk.health disk.oldest_record disk.recovery disk.segment
-    broker.picker broker.shutdown broker.snapshot
+    broker.embedded broker.picker broker.shutdown broker.snapshot
     server.auth
     dev.null_peer dev.probes dev.structures
 """.split()

@@ -49,6 +49,7 @@ cdef class Registry:
     cdef uint64_t told_ticket        # the last one that all clients were told of
     cdef readonly uint64_t fault_count    # clients that were dropped for a bug of ours
 
+    cdef Topic make_topic(self, str name)
     cdef int want_flush(self, Client client) except -1
     cdef int want_turn(self, Client client) except -1
     cdef int run_blocked(self) except -1

@@ -39,14 +39,11 @@ cdef class Registry:
         self.topic_by_name = {}
         self.names = []
         self.connected = set()
-        self.written = []
-        self.takers = []
+        self.written, self.takers, self.refused = [], [], []
         self.blocked = deque()
         self.waiting = set()
-        self.refused = []
-        self.callbacks = []
+        self.callbacks, self.open_callbacks = [], []
         self.news = deque()
-        self.open_callbacks = []
         self.busy_poll = BusyPoll()
         self.release = Release(self.timers)
         self.later = PutOff(self.timers)
@@ -59,13 +56,16 @@ cdef class Registry:
         if topic is None:
             if name in self.storage.deleting:
                 (<Topic> self.storage.deleting[name]).finish_deletion()
-            topic = Topic(name, self.storage, self.changed, self.last_left)
+            topic = self.make_topic(name)
             topic.exiting = self.closing
             self.topic_by_name[name] = topic
             insort(self.names, name)
             log.info("TOPIC(%s): created", name)
             self.changed("topic+", name, None)
         return topic
+
+    cdef Topic make_topic(self, str name):
+        return Topic(name, self.storage, self.changed, self.last_left)
 
     def admit(self, str name, str channel=None):
         """ProtocolError if a client would create more of them than is allowed; a start creates all that it finds."""

@@ -68,9 +68,15 @@ class Server:
     run_file: RunFile
     _credentials: Credentials
 
-    def __init__(self, options: Options, make_http_api: HttpApiFactory) -> None:
+    def __init__(
+        self,
+        options: Options,
+        make_http_api: HttpApiFactory,
+        make_registry: Callable[[Options], Registry] = Registry,
+    ) -> None:
         self.options = options
         self._make_http_api = make_http_api
+        self._make_registry = make_registry
         self.start_time = time.time()
         self.tcp_address: addresses.Bound | None = None
         self.http_address: addresses.Bound | None = None
@@ -187,7 +193,7 @@ class Server:
     def _load(self) -> None:
         folder = self.options.data_path or os.getcwd()  # noqa: PTH109 - shown as text
         loop = asyncio.get_running_loop()
-        self.registry = registry = Registry(self.options)
+        self.registry = registry = self._make_registry(self.options)
         registry.tls_context = self.tls_context
         registry.authorizer = self.auth.ask if self.auth is not None else None
         self._timer = DeadlineTimer(loop, registry.run_timers)

@@ -19,7 +19,7 @@ def counted_bytes():
     return used_bytes()
 
 
-def make_registry(data_path, **changed):
+def make_registry(data_path, make=Registry, **changed):
     """A registry with NSQ's defaults, but for what is named. No part of a turn ends by the clock (see fix_parts)."""
     options = {
         "data_path": str(data_path),
@@ -58,7 +58,7 @@ def make_registry(data_path, **changed):
     }
     assert changed.keys() <= options.keys()
     fix_parts(NEVER)
-    return Registry(SimpleNamespace(**options | changed))
+    return make(SimpleNamespace(**options | changed))
 
 
 class Transport:

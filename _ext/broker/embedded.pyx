@@ -1,0 +1,78 @@
+"""Bodies are noted when they are published: what a consumer has finished could not be looked up any more."""
+
+from nsqfast._ext.broker.channel cimport Channel
+from nsqfast._ext.core.clock cimport monotonic_ns
+from nsqfast._ext.core.heap cimport HeapNode
+from nsqfast._ext.core.message cimport Delivery
+
+# Of one topic.
+BODY_COUNT_MAX = 10_000
+BODY_BYTES_MAX = 64 << 20
+
+cdef int64_t MS = 1000000
+
+
+cdef class EmbeddedRegistry(Registry):
+    """Like Registry; `find_topic` returns EmbeddedTopics."""
+
+    cdef Topic make_topic(self, str name):
+        cdef EmbeddedTopic topic = EmbeddedTopic(name, self.storage, self.changed, self.last_left)
+        topic.registry = self
+        return topic
+
+    def let_pass(self, int64_t time_ns):
+        """Make all deferred messages due earlier by so much; return how many of those in channels became due by it."""
+        cdef EmbeddedTopic topic
+        cdef Py_ssize_t due_count = 0
+        for topic in self.topic_by_name.values():
+            due_count += topic.let_pass(time_ns)
+        return due_count
+
+
+cdef class EmbeddedTopic(Topic):
+
+    def __cinit__(self):
+        self.bodies = []
+        self.room = BODY_BYTES_MAX
+
+    cdef bint add(self, const char *body, Py_ssize_t size, int64_t defer_ms, int64_t wall, int64_t monotonic,
+                  bint is_spread, bint is_alone) except -1:
+        is_spread = Topic.add(self, body, size, defer_ms, wall, monotonic, is_spread, is_alone)
+        if len(self.bodies) < BODY_COUNT_MAX and size <= self.room:
+            self.bodies.append(body[:size])
+            self.room -= size
+        else:
+            self.room = -1    # so that a small one does not follow a large one that was left out
+        if self.registry.on_message is not None:
+            self.registry.on_message()
+        return is_spread
+
+    cdef Py_ssize_t let_pass(self, int64_t time_ns) except -1:
+        cdef Channel channel
+        cdef Delivery *delivery
+        cdef Py_ssize_t due_count = 0
+        cdef int64_t now_ns = monotonic_ns()
+        cdef size_t i
+        for i in range(self.deferred.size):
+            # Its time begins with the first channel; 0 would mean that it is not deferred.
+            delivery = <Delivery *> self.deferred.ahead(i)
+            delivery.message.defer_ms = max(1, <int64_t> delivery.message.defer_ms - time_ns // MS)
+        for channel in self.channel_list:
+            due_count += make_due_earlier(channel, time_ns, now_ns)
+        return due_count
+
+
+cdef Py_ssize_t make_due_earlier(Channel channel, int64_t time_ns, int64_t now_ns) except -1:
+    """All of them by the same time, so the heap stays one."""
+    cdef HeapNode *node
+    cdef Py_ssize_t due_count = 0
+    cdef size_t i
+    if channel.deferred.size == 0:
+        return 0
+    for i in range(channel.deferred.size):
+        node = channel.deferred.nodes[i]
+        due_count += now_ns < node.deadline_ns <= now_ns + time_ns
+        node.deadline_ns -= time_ns
+    # A deadline before the machine's start would be none.
+    channel.rearm(max(now_ns, channel.deferred.peek().deadline_ns))
+    return due_count
