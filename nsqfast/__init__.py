@@ -2,9 +2,9 @@
 
     from nsqfast import Consumer, Producer
 
-The names of `nsqfast.client` can be imported from here. They are loaded when the first of them is used: this module is
-run before any other of the package, and `import nsqfast` should cost nothing. `python -m nsqfast` says what else there
-is.
+The names of `nsqfast.client` can be imported from here, and `embedded`, a broker for tests. They are loaded when the
+first of them is used: this module is run before any other of the package, and `import nsqfast` should cost nothing.
+`python -m nsqfast` says what else there is.
 """
 
 from typing import TYPE_CHECKING
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         WrongPeerError,
     )
     from nsqfast.client import ArrayBatch as ArrayBatch
+    from nsqfast.nsqd.embedded import EmbeddedNsqd, embedded
 
 # Without ArrayBatch, so that `import *` needs no numpy.
 __all__ = [
@@ -60,6 +61,7 @@ __all__ = [
     "Consumer",
     "ConsumerStats",
     "DelayedMessage",
+    "EmbeddedNsqd",
     "InvalidNameError",
     "Message",
     "Middleware",
@@ -80,18 +82,21 @@ __all__ = [
     "UnsupportedError",
     "WrongPeerError",
     "__version__",
+    "embedded",
 ]
 
 # Hidden from type checkers, for which it would turn every misspelled name into Any.
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:
-        """Load a name of the client when it is used for the first time."""
+        """Load a name when it is used for the first time."""
         if name != "ArrayBatch" and name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from nsqfast import client
-
-        value = globals()[name] = getattr(client, name)
+        if name in {"EmbeddedNsqd", "embedded"}:
+            from nsqfast.nsqd import embedded as module
+        else:
+            from nsqfast import client as module
+        value = globals()[name] = getattr(module, name)
         return value
 
     def __dir__() -> list[str]:

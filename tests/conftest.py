@@ -13,6 +13,7 @@ in a process that Playwright was in.
 A module may set NSQD_FLAGS (more flags) and NSQD_METADATA (the nsqd.dat it starts with) for its broker.
 """
 
+import importlib
 import inspect
 import itertools
 import json
@@ -58,6 +59,12 @@ def pytest_pyfunc_call(pyfuncitem):
     with strict(arguments.get("loop_factory", uvloop.new_event_loop)) as run:
         run(pyfuncitem.obj(**arguments))
     return True
+
+
+@pytest.fixture(params=["asyncio", "uvloop"])
+def loop_factory(request):
+    """For a test on asyncio's own loop, and on uvloop."""
+    return importlib.import_module(request.param).new_event_loop
 
 
 @pytest.fixture(scope="module", params=["nsqfast", pytest.param("go", marks=pytest.mark.go)])

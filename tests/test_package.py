@@ -8,7 +8,7 @@ import pytest
 import nsqfast
 from nsqfast import client
 
-OF_PACKAGE = {"NSQ_VERSION", "__version__"}
+OF_PACKAGE = {"EmbeddedNsqd", "NSQ_VERSION", "__version__", "embedded"}
 
 
 def run_python(text):
@@ -44,6 +44,11 @@ def test_an_import_loads_nothing():
 )
 def test_a_name_loads_the_client_when_it_is_used(text):
     assert run_python(f"{text}\nimport sys; print('nsqfast.client' in sys.modules)") == ["True"]
+
+
+def test_a_broker_is_loaded_when_it_is_run():
+    text = "import sys, nsqfast; nsqfast.embedded(); print('nsqfast.nsqd.server' in sys.modules)"
+    assert run_python(text) == ["False"]
 
 
 def test_its_names_are_those_of_the_client():

@@ -67,7 +67,8 @@ cdef class ReadBuffer:
         self.view_count -= 1
 
     def __len__(self):
-        """The size of the part that is exposed; asyncio's own loop asks for it."""
+        """The size of the part that is exposed; asyncio's own loop asks for it before a read."""
+        self.make_room()
         return min(self.capacity - self.end, self.read_max)
 
     cdef int make_room(self) except -1:

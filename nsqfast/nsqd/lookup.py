@@ -64,6 +64,11 @@ class Lookup:
                 peer.start()
         self._run(self.load_client())
 
+    async def was_registered(self) -> None:
+        """Return when each nsqlookupd knows this broker, or knew it."""
+        for peer in list(self._peers.values()):
+            await peer.was_connected.wait()
+
     def leave(self) -> None:
         """End all connections, so that no nsqlookupd lists this broker, until `come_back`."""
         self._is_away = True

@@ -88,6 +88,7 @@ class LookupPeer:
         self.broadcast_address = ""  # from its answer; kept while it is away
         self.http_port = 0
         self.is_connected = False
+        self.was_connected = asyncio.Event()  # once, and then it knew this broker
         self._was_refused = False  # a name, since it connected
         self.was_tried = asyncio.Event()  # set when its identity is known, or it does not answer
         self._identity = identity
@@ -196,6 +197,7 @@ class LookupPeer:
         # From here on changes are reported one by one, interleaved with the existing names.
         self.is_connected = True
         self._was_refused = False
+        self.was_connected.set()
         self.was_tried.set()
         part = Part()
         for name in self._names():

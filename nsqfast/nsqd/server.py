@@ -62,21 +62,17 @@ HTTP_ADMIN = "HTTP-ADMIN"  # the listener of --http-admin-address
 class Server:
     """Start it once, stop it once. Calls `make_http_api` for each HTTP listener, with itself as the `Broker`."""
 
+    registry_type = Registry
+    connection_type = Connection
     registry: Registry
     lookup: Lookup
     drain: Drain
     run_file: RunFile
     _credentials: Credentials
 
-    def __init__(
-        self,
-        options: Options,
-        make_http_api: HttpApiFactory,
-        make_registry: Callable[[Options], Registry] = Registry,
-    ) -> None:
+    def __init__(self, options: Options, make_http_api: HttpApiFactory) -> None:
         self.options = options
         self._make_http_api = make_http_api
-        self._make_registry = make_registry
         self.start_time = time.time()
         self.tcp_address: addresses.Bound | None = None
         self.http_address: addresses.Bound | None = None
@@ -193,7 +189,7 @@ class Server:
     def _load(self) -> None:
         folder = self.options.data_path or os.getcwd()  # noqa: PTH109 - shown as text
         loop = asyncio.get_running_loop()
-        self.registry = registry = self._make_registry(self.options)
+        self.registry = registry = self.registry_type(self.options)
         registry.tls_context = self.tls_context
         registry.authorizer = self.auth.ask if self.auth is not None else None
         self._timer = DeadlineTimer(loop, registry.run_timers)
@@ -223,7 +219,8 @@ class Server:
         registry = self.registry
         self._reserve = DescriptorReserve(asyncio.get_running_loop())
         refusal: Factory = partial(refuse_tcp, self.options.max_connections)
-        self._serve_on("TCP", partial(Connection, registry), registry.client_count, refusal)
+        connect = partial(self.connection_type, registry)
+        self._serve_on("TCP", connect, registry.client_count, refusal)
         for name in [name for name in ("HTTP", "HTTPS", HTTP_ADMIN) if name in self._sockets]:
             self._serve_http(name)
         self.lookup.configure()

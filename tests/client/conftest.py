@@ -1,7 +1,5 @@
 """Event loops that are strict about what a test leaves behind."""
 
-import asyncio
-
 import pytest
 import uvloop
 
@@ -12,9 +10,3 @@ from support.loops import strict
 def run():
     with strict(uvloop.new_event_loop) as function:
         yield function
-
-
-@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
-def loop_factory(request):
-    """For a test on asyncio's own loop, and on uvloop."""
-    return request.param

@@ -120,11 +120,21 @@ from nsqfast.client.sync import Config, Producer
 
 Producer(sys.argv[1], config=Config(snappy=True)).start()
 """
+EMBEDDED = """
+import asyncio, nsqfast
+
+async def main():
+    async with nsqfast.embedded():
+        pass
+
+asyncio.run(main())
+"""
 FEATURES = {
     "from nsqfast.client import ArrayBatch": ("ArrayBatch", "numpy", "arrays"),
     "from nsqfast import ArrayBatch": ("ArrayBatch", "numpy", "arrays"),
     ARRAYS: ("arrays()", "numpy", "arrays"),
     SNAPPY: ("snappy", "cramjam", "snappy"),
+    EMBEDDED: ("nsqfast.embedded", "httptools", "server"),
     "import nsqfast.client.opentelemetry": (
         "nsqfast.client.opentelemetry",
         "opentelemetry",
