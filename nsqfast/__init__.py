@@ -5,6 +5,9 @@
 The names of `nsqfast.client` can be imported from here, and `embedded`, a broker for tests. They are loaded when the
 first of them is used: this module is run before any other of the package, and `import nsqfast` should cost nothing.
 `python -m nsqfast` says what else there is.
+
+pytest warns of packages with a plugin that were imported before it could rewrite their asserts, except where it reads
+PYTEST_DONT_REWRITE.
 """
 
 from typing import TYPE_CHECKING

@@ -88,7 +88,7 @@ class Server:
         self._serve_on("TCP", connect, peers.__len__, refuse_peer)
         options = self.options
         browsers = BrowserRules(
-            self._bound("HTTP"), options.allowed_hosts, log, options.broadcast_address
+            self.bound("HTTP"), options.allowed_hosts, log, options.broadcast_address
         )
         api = self._make_http_api(self, browsers)
         answer = partial(HttpProtocol, api, connections=clients, turns=self.desk.turns)
@@ -120,13 +120,14 @@ class Server:
             {
                 "broadcast_address": self.options.broadcast_address,
                 "hostname": socket.gethostname(),
-                "http_port": addresses.port_number(self._bound("HTTP")),
-                "tcp_port": addresses.port_number(self._bound("TCP")),
+                "http_port": addresses.port_number(self.bound("HTTP")),
+                "tcp_port": addresses.port_number(self.bound("TCP")),
                 "version": NSQ_VERSION,
             }
         )
 
-    def _bound(self, name: str) -> addresses.Bound:
+    def bound(self, name: str) -> addresses.Bound:
+        """Where it listens: TCP or HTTP."""
         return addresses.bound_address(self._sockets[name])
 
     def _serve_on(
@@ -142,7 +143,7 @@ class Server:
         listener = Listener(name, self._sockets[name], make, self._reserve, open_count, ceiling)
         self.listeners[name] = listener
         listener.start()
-        log.info("%s: listening on %s", name, addresses.format_bound(self._bound(name)))
+        log.info("%s: listening on %s", name, addresses.format_bound(self.bound(name)))
 
     def _under_tls(self, make_inner: Factory, connections: set[Any] | None) -> TlsProtocol:
         # The current context: a reload counts for every connection after it.

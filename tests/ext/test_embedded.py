@@ -1,4 +1,4 @@
-"""What the registry of an embedded broker has beyond others: bodies that were published, and time for deferred messages."""
+"""What the registry of an embedded broker can do beyond others: keep what was published, and let time pass."""
 
 import pytest
 from nsqfast._ext.broker import embedded

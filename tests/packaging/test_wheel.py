@@ -118,6 +118,7 @@ def test_programs_and_licences(archive, names):
     programs.optionxform = str
     programs.read_string(read_metadata(archive, "entry_points.txt"))
     assert dict(programs["console_scripts"]) == read_project()["scripts"]
+    assert dict(programs["pytest11"]) == read_project()["entry-points"]["pytest11"]
     licences = Parser().parsestr(read_metadata(archive, "METADATA")).get_all("License-File")
     assert sorted(licences) == ["LICENSE", "nsqfast/nsqadmin/static/vendor/uplot/LICENSE"]
     (folder,) = {name.parts[0] for name in names if name.parts[0].endswith(".dist-info")}

@@ -23,7 +23,13 @@ SIZE_MAX = 40_000_000
 NSQFAST_SIZE = 14_000_000  # of the wheel of nsqfast itself, unpacked, and compiled Python with it
 # Where each part begins; what is behind `needs(...)` counts for the extra that it names.
 PARTS = {
-    PLAIN: ("nsqfast.__main__", "nsqfast.client", "nsqfast.client.sync"),
+    PLAIN: (
+        "nsqfast.__main__",
+        "nsqfast.client",
+        "nsqfast.client.sync",
+        "nsqfast.testing.cases",
+        "nsqfast.testing.plugin",
+    ),
     "opentelemetry": ("nsqfast.client.opentelemetry",),
     "prometheus": ("nsqfast.client.prometheus",),
     "admin": ("nsqfast.nsqadmin.main",),
@@ -54,6 +60,7 @@ BROUGHT = {
 # Names that several distributions share.
 SHARED = {"backports": "backports-zstd", "opentelemetry": "opentelemetry-api"}
 OF_CYTHON = {"cpython", "cython", "libc", "posix"}
+OF_CALLERS = {"pytest"}  # it loads nsqfast.testing.plugin
 
 
 @dataclass
@@ -174,7 +181,7 @@ def name_distributions(imported):
     found = {}
     for target, module in imported.items():
         top = target.partition(".")[0]
-        if top in OF_CYTHON:
+        if top in OF_CYTHON | OF_CALLERS:
             continue
         names = [SHARED[top]] if top in SHARED else DISTRIBUTIONS.get(top, [top])
         name = canonicalize_name(names[0])

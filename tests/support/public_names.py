@@ -22,6 +22,7 @@ MODULES = (
     "nsqfast.client.prometheus",
     "nsqfast.errors",
     "nsqfast",
+    "nsqfast.testing",
 )
 # Public, but not in `__all__`.
 MORE = {
@@ -47,6 +48,9 @@ INTERNAL = {
     "nsqfast.client.sync.Message": "__init__ is_kept",
     "nsqfast.client.sync.Batch": "__init__",
     "nsqfast.client.sync.ArrayBatch": "__init__",
+    "nsqfast.EmbeddedNsqd": "__init__",
+    "nsqfast.testing.NsqTestCase": "setUp setUpClass",
+    "nsqfast.testing.Nsqd": "__init__",
 }
 # Methods that statements and operators call.
 SPECIAL = frozenset(
