@@ -226,7 +226,7 @@ NEEDS_BOTH = """
         ),
         (
             "import pytest\nnsqd_flags = pytest.fixture(scope='session')(lambda: ['--data-path=/nowhere'])",
-            "failed to instantiate nsqd - failed to lock data-path: open /nowhere: no such file or directory",
+            "failed to instantiate nsqd - failed to lock data-path: open /nowhere: no such file or directory*",
         ),
     ],
     ids=["missing extra", "wrong flag"],
