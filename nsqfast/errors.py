@@ -10,6 +10,7 @@ NsqfastError
 │   └── WrongPeerError  another service listens at the address
 ├── UnsupportedError  the peer cannot do this: NSQ's own nsqd has no such command
 ├── ClosedError       a Producer or Consumer was used after its end, or not yet started
+├── PayloadError      a body that a consumer received is not what its handler takes
 └── PublishError      a message was not accepted; the reason is 'exiting' or the operating system's error text
     │                 (in nsqd), or one of these (in the client):
     ├── PublishRefusedError   nsqd refused it: `code` is its error code; the message is not there
@@ -159,3 +160,7 @@ class UnsupportedError(NsqfastError):
 
 class ClosedError(NsqfastError):
     """It has ended, or has not begun."""
+
+
+class PayloadError(NsqfastError):
+    """A body does not decode; the text says as what, and why not, in one line without the body."""

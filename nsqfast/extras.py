@@ -52,6 +52,8 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "spark": (*SERVER, "pyarrow", "pyspark"),
     "opentelemetry": ("opentelemetry",),
     "prometheus": ("prometheus_client",),
+    "msgspec": ("msgspec",),
+    "pydantic": ("pydantic",),
 }
 
 

@@ -35,9 +35,9 @@ cdef class EmbeddedTopic(Topic):
         self.bodies = []
         self.room = BODY_BYTES_MAX
 
-    cdef bint add(self, const char *body, Py_ssize_t size, int64_t defer_ms, int64_t wall, int64_t monotonic,
-                  bint is_spread, bint is_alone) except -1:
-        is_spread = Topic.add(self, body, size, defer_ms, wall, monotonic, is_spread, is_alone)
+    cdef bint add(self, const char *body, Py_ssize_t size, int64_t defer_ms, bint is_told, int64_t wall,
+                  int64_t monotonic, bint is_spread, bint is_alone) except -1:
+        is_spread = Topic.add(self, body, size, defer_ms, is_told, wall, monotonic, is_spread, is_alone)
         if len(self.bodies) < BODY_COUNT_MAX and size <= self.room:
             self.bodies.append(body[:size])
             self.room -= size
@@ -49,14 +49,13 @@ cdef class EmbeddedTopic(Topic):
 
     cdef Py_ssize_t let_pass(self, int64_t time_ns) except -1:
         cdef Channel channel
-        cdef Delivery *delivery
+        cdef Delivery *delivery = self.deferred.queue.first
         cdef Py_ssize_t due_count = 0
         cdef int64_t now_ns = monotonic_ns()
-        cdef size_t i
-        for i in range(self.deferred.size):
+        while delivery is not NULL:
             # Its time begins with the first channel; 0 would mean that it is not deferred.
-            delivery = <Delivery *> self.deferred.ahead(i)
             delivery.message.defer_ms = max(1, <int64_t> delivery.message.defer_ms - time_ns // MS)
+            delivery = delivery.next
         for channel in self.channel_list:
             due_count += make_due_earlier(channel, time_ns, now_ns)
         return due_count

@@ -17,7 +17,7 @@ cdef class Encoded:
 
 cdef Encoded make_encoded(bytes data, Py_ssize_t count)
 cdef Py_ssize_t message_count(object body) except -1
-cdef bytes check_body(object body)
+cpdef bytes check_body(object body)
 cdef Py_ssize_t as_bodies(list bodies, list kept) except -1
 cdef int write_many(WriteBuffer out, bytes head, object body, Py_ssize_t size) except -1
 cdef int write_checked(WriteBuffer out, bytes head, object body) except -1

@@ -37,16 +37,23 @@ cdef Encoded make_encoded(bytes data, Py_ssize_t count):
     return made
 
 
+cdef str name_cure(object body):
+    """What makes bytes of it."""
+    if isinstance(body, str):
+        return "write text.encode()"
+    return "Producer(..., encoder=nsqfast.client.payload.encode_json) makes JSON of objects"
+
+
 cdef Py_ssize_t message_count(object body) except -1:
     """How many messages a publish has: `body` is bytes, a list of them, or Encoded."""
     return 1 if type(body) is bytes else len(body)
 
 
-cdef bytes check_body(object body):
+cpdef bytes check_body(object body):
     """The slow path of `as_body`."""
     if type(body) is not bytes:
         if not isinstance(body, (bytes, bytearray, memoryview)):
-            raise TypeError(f"a message body is bytes, not {type(body).__name__}")
+            raise TypeError(f"a message body is bytes, not {type(body).__name__}: {name_cure(body)}")
         body = bytes(body)
     if len(<bytes> body) == 0:
         raise PublishRefusedError("E_BAD_MESSAGE PUB invalid message body size 0")

@@ -35,6 +35,17 @@ def as_list(addresses: str | Iterable[str]) -> list[str]:
     return list(dict.fromkeys(one for one in listed if one))
 
 
+def find_nsqd(given: Iterable[str | Iterable[str]]) -> list[str]:
+    """The given addresses of nsqd, or else the environment's; OptionsError if there is none."""
+    listed = [address for each in given for address in as_list(each)]
+    found = addresses_or_environment(listed, NSQD)
+    if not found:
+        raise OptionsError(
+            f'a producer needs the address of an nsqd: Producer("127.0.0.1:4150"), or {NSQD} in the environment'
+        )
+    return found
+
+
 def addresses_or_environment(given: str | Iterable[str], variable: str) -> list[str]:
     """The addresses that are given, or else those of the environment."""
     return as_list(given) or as_list(os.environ.get(variable, ""))

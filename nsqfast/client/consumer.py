@@ -6,34 +6,37 @@ delivers it again, and its `finish` returns False.
 
 import asyncio
 import contextlib
-import sys
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, overload
 
 from nsqfast._ext.client.columns import Taken
 from nsqfast._ext.client.consume_connection import ConsumeConnection, Message, MessageQueue
 from nsqfast.client.addresses import find_addresses, plain_address, read_nsqd
 from nsqfast.client.backoff import BackoffRule, check_rule
-from nsqfast.client.config import Config, milliseconds
+from nsqfast.client.callbacks import check_handler
+from nsqfast.client.config import Config
 from nsqfast.client.connection import dial, make_consumer_connection, prepare, subscribe
 from nsqfast.client.discovery import Discovery
 from nsqfast.client.failures import Failures, GivingUp
 from nsqfast.client.flow import CLOSE_WAIT_TIMEOUT_S, Flow, Subscription
-from nsqfast.client.lifetime import Logger, Resource, open_resources
+from nsqfast.client.lifetime import Logger, Resource, warn_of_another
 from nsqfast.client.loop_watch import watch_loop
 from nsqfast.client.message import Batch, load_array_batch
 from nsqfast.client.middleware import Middleware, around_handler
 from nsqfast.client.nodes import ChooseNodes, Nodes
+from nsqfast.client.payload import Decoder, Result, Value, ValueHandler, choose_call
 from nsqfast.client.reconnector import Opened, Reconnector
 from nsqfast.client.stats import ConsumerStats, consumer_stats
 from nsqfast.client.stop_signals import stopped_by_signals
-from nsqfast.client.workers import Handler, Workers, check_handler
+from nsqfast.client.workers import Workers
 from nsqfast.errors import ClosedError, OptionsError
 from nsqfast.names import check_name
 
 if TYPE_CHECKING:
     from nsqfast.client.batch import ArrayBatch
+
+T = TypeVar("T")
 
 HANDLER_GRACE_S = 30.0
 STILL_SHARE = (
@@ -41,7 +44,7 @@ STILL_SHARE = (
 )
 
 
-class Consumer(Resource):
+class Consumer(Resource, Generic[Value]):
     """Consumes a channel.
 
     `nsqd` are addresses to stay connected to, `nsqlookupd` those to ask for them; give one or both, as a string or a
@@ -57,6 +60,7 @@ class Consumer(Resource):
     each, as go-nsq does. `max_backoff_duration_s=0` in the config turns both off.
     choose_nodes: called with the addresses that an nsqlookupd listed; returns the ones to connect to. It may leave out
     some (another zone) or replace some (a tunnel). If it raises, that answer does not count.
+    decoder: makes what `run` calls a handler with of a body; see nsqfast.client.payload.
     middleware: around each call of a handler by `run`. logger: instead of "nsqfast.client".
     """
 
@@ -75,6 +79,7 @@ class Consumer(Resource):
         dead_letter_topic: str | None = None,
         backoff: BackoffRule = "share",
         choose_nodes: ChooseNodes = list,
+        decoder: Decoder[Value] | None = None,
         middleware: Sequence[Middleware] = (),
         logger: Logger | None = None,
     ) -> None:
@@ -91,6 +96,7 @@ class Consumer(Resource):
         discovery = Discovery(lookups, topic, self._config, self._log)
         self._nodes = Nodes(self.name, direct, discovery, choose_nodes, self._config, self._log)
         self._auto_touch = auto_touch
+        self._decoder = decoder
         self._middleware = middleware
         self._tasks: set[asyncio.Task[Any]] = set()
         self._workers: Workers | None = None
@@ -118,7 +124,7 @@ class Consumer(Resource):
         RefusedError, WrongPeerError: every nsqd refuses us, or the given addresses are not those of an nsqd.
         """
         self._begin()
-        self._warn_of_another()
+        warn_of_another(self, self.name)
         self._flow = Flow(
             self._config,
             self._rule,
@@ -127,14 +133,7 @@ class Consumer(Resource):
             self._give_up,
             is_held=self._is_paused,
         )
-        self._inbox = MessageQueue(
-            asyncio.get_running_loop(),
-            self._flow,
-            self._config.max_attempts,
-            milliseconds(self._config.default_requeue_delay),
-            milliseconds(self._config.max_requeue_delay),
-        )
-        self._flow.bind(self._inbox)
+        self._inbox = self._flow.inbox
         if self._is_stop_requested:
             self._leave()
             return
@@ -144,15 +143,6 @@ class Consumer(Resource):
         except BaseException:
             await self.stop()
             raise
-
-    def _warn_of_another(self) -> None:
-        """Warn if the consumer of an earlier run of the same notebook cell is still open."""
-        others = [one for one in open_resources() if isinstance(one, Consumer) and one is not self]
-        if hasattr(sys, "ps1") and any(other.name == self.name for other in others):
-            self._log.warning(
-                "%s: another consumer of this program is still open and gets a part of the messages; stop it",
-                self.name,
-            )
 
     def request_stop(self) -> None:
         """Make iterators and `run` end, or not begin; call it at any time, from any thread or signal handler.
@@ -296,12 +286,32 @@ class Consumer(Resource):
     def __aiter__(self) -> MessageQueue:
         return self._ready_to_consume()
 
+    @overload
     async def run(
         self,
-        handler: Handler,
+        handler: ValueHandler[Value],
         concurrency: int = 1,
         grace_s: float = HANDLER_GRACE_S,
         *,
+        stop_on_signals: bool | None = None,
+    ) -> None: ...
+    @overload
+    async def run(
+        self,
+        handler: ValueHandler[T],
+        concurrency: int = 1,
+        grace_s: float = HANDLER_GRACE_S,
+        *,
+        type: type[T],
+        stop_on_signals: bool | None = None,
+    ) -> None: ...
+    async def run(
+        self,
+        handler: Callable[..., Result],
+        concurrency: int = 1,
+        grace_s: float = HANDLER_GRACE_S,
+        *,
+        type: Any = None,
         stop_on_signals: bool | None = None,
     ) -> None:
         """Call `handler` with each message, `concurrency` at a time, until `request_stop`, `stop`, cancellation, or a
@@ -311,7 +321,9 @@ class Consumer(Resource):
         kept (`message.keep`). A handler that is not a coroutine function runs on the event loop, so it must not block.
         At a stop, handlers have `grace_s` to end. If `max_in_flight` was not given, it is the concurrency.
         stop_on_signals: whether SIGTERM and SIGINT stop it; None = in the main thread, where nobody else handles them.
+        type: call it with the body as this type instead, or with that and the message (nsqfast.client.payload).
         """
+        handler = choose_call(handler, type, self._decoder)
         check_handler(handler, concurrency)
         with stopped_by_signals(self.request_stop, stop_on_signals):
             if self._inbox is None:

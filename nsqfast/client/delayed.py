@@ -8,7 +8,7 @@ import asyncio
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic
 
 from nsqfast._ext.client.publish_connection import Dispatcher, PublishConnection
 from nsqfast.client.addresses import check_address
@@ -16,6 +16,7 @@ from nsqfast.client.config import Config
 from nsqfast.client.connection import dial, make_producer_connection
 from nsqfast.client.lifetime import Logger, Resource
 from nsqfast.client.middleware import Middleware, around_publish
+from nsqfast.client.payload import Body_contra
 from nsqfast.errors import ConnectError, OptionsError, UnsupportedError
 from nsqfast.names import check_name
 
@@ -30,7 +31,7 @@ _TOLD = rb"OK ([0-9a-f]{16})"
 _COUNTED = rb"OK ([0-9]{1,9})"
 
 
-class DelayedPublisher(Resource):
+class DelayedPublisher(Resource, Generic[Body_contra]):
     """The part of a Producer that knows of delays."""
 
     _config: Config
@@ -46,7 +47,7 @@ class DelayedPublisher(Resource):
         raise AssertionError("a DelayedPublisher without _ready")
 
     async def publish_delayed(
-        self, topic: str, body: bytes, delay: timedelta | datetime
+        self, topic: str, body: Body_contra, delay: timedelta | datetime
     ) -> "DelayedMessage":
         """Like `publish`, but nsqd holds the message back for this long, or until then (at most --max-req-timeout, an
         hour). What has passed is due at once. TypeError: a number; ValueError: a time without a time zone.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from nsqfast._ext.client.consume_connection import ConsumeConnection, Message, MessageQueue
 from nsqfast.client.backoff import Action, Backoff, BackoffRule
-from nsqfast.client.config import Config, seconds
+from nsqfast.client.config import Config, milliseconds, seconds
 from nsqfast.client.lifetime import Logger, RepeatedLines
 from nsqfast.client.rdy import Distribution, Share, possible
 
@@ -45,7 +45,7 @@ class Subscription:
 
 
 class Flow:
-    """RDY and backoff of one consumer; made with the inbox that the connections fill."""
+    """RDY and backoff of one consumer; and the inbox that the connections fill."""
 
     def __init__(
         self,
@@ -73,8 +73,14 @@ class Flow:
             seconds(config.low_rdy_idle_timeout), seconds(config.low_rdy_timeout)
         )
         self._interval_s = seconds(config.rdy_redistribute_interval)
-        self._inbox: MessageQueue | None = None
         self._loop = asyncio.get_running_loop()
+        self.inbox = MessageQueue(
+            self._loop,
+            self,
+            config.max_attempts,
+            milliseconds(config.default_requeue_delay),
+            milliseconds(config.max_requeue_delay),
+        )
         self._pause_timer: asyncio.TimerHandle | None = None
         self._spread_timer: asyncio.TimerHandle | None = None
         self._soon: asyncio.Handle | None = None
@@ -84,10 +90,6 @@ class Flow:
         ] = []
         self._subscription_added = asyncio.Event()
         self._is_closed = False
-
-    def bind(self, inbox: MessageQueue) -> None:
-        """Set the inbox that reports successes during backoff."""
-        self._inbox = inbox
 
     # -- connections
 
@@ -237,8 +239,7 @@ class Flow:
 
     def on_failure(self, count: int) -> None:
         """So many messages were requeued."""
-        assert self._inbox is not None
-        self._act(self.backoff.failure(self._inbox.finished, count))
+        self._act(self.backoff.failure(self.inbox.finished, count))
 
     def on_neutral(self) -> None:
         """A message was requeued without backoff, or given up, during backoff."""
@@ -258,8 +259,7 @@ class Flow:
         """Carry out the action that an outcome leads to."""
         if action is Action.NOTHING or self._is_closed:
             return
-        assert self._inbox is not None
-        self._inbox.reports_success = self.backoff.level > 0
+        self.inbox.reports_success = self.backoff.level > 0
         pause_s = self.backoff.pause_s()
         self._say(action, pause_s)
         if action is Action.RESUME:
@@ -360,7 +360,6 @@ class Flow:
             batch.touch()
 
     def _tell_of_overdue(self, timeout_s: float) -> None:
-        assert self._inbox is not None
         before_ns = time.monotonic_ns() - int(timeout_s * 1e9)
         late = [
             message
@@ -374,7 +373,7 @@ class Flow:
                 f"{late[0]!r} was not answered in {timeout_s:g} s, and nsqd delivers it again: answer sooner, raise "
                 "msg_timeout, call touch(), or use auto_touch=True",
             )
-        count, self._forgotten = self._inbox.forgotten - self._forgotten, self._inbox.forgotten
+        count, self._forgotten = self.inbox.forgotten - self._forgotten, self.inbox.forgotten
         if count:
             self._repeated.say(
                 "forgotten",

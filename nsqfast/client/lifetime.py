@@ -5,6 +5,7 @@ error if it is used elsewhere.
 import asyncio
 import logging
 import os
+import sys
 import time
 import warnings
 import weakref
@@ -140,6 +141,16 @@ class Resource:
 def open_resources() -> list[Resource]:
     """All resources of this process that were started and not ended."""
     return _open.list()
+
+
+def warn_of_another(one: Resource, name: str) -> None:
+    """Warn if the consumer of this name of an earlier run of the same notebook cell is still open."""
+    others = [each for each in open_resources() if type(each) is type(one) and each is not one]
+    if hasattr(sys, "ps1") and any(getattr(other, "name", "") == name for other in others):
+        one._log.warning(  # noqa: SLF001 - of this module
+            "%s: another consumer of this program is still open and gets a part of the messages; stop it",
+            name,
+        )
 
 
 def _forbid_in_child() -> None:

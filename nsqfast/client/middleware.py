@@ -20,14 +20,17 @@ from typing import Any, Protocol
 
 
 class Sender(Protocol):
-    """How a producer sends a publish; the last argument says that nobody waits for it."""
+    """How a producer sends a publish; the last argument says that nobody waits for it.
 
-    def send(self, topic: str, body: bytes, is_piped: bool, /) -> "asyncio.Future[None]": ...
+    Bodies may be other things than bytes before an encoder has made these.
+    """
+
+    def send(self, topic: str, body: Any, is_piped: bool, /) -> "asyncio.Future[None]": ...
     def send_many(
-        self, topic: str, bodies: list[bytes], is_piped: bool, /
+        self, topic: str, bodies: list[Any], is_piped: bool, /
     ) -> "asyncio.Future[None]": ...
     def send_later(
-        self, topic: str, body: bytes, delay_ms: int, is_piped: bool, /
+        self, topic: str, body: Any, delay_ms: int, is_piped: bool, /
     ) -> "asyncio.Future[None]": ...
 
 
@@ -53,7 +56,7 @@ class Middleware:
 
 @contextmanager
 def around_publish(
-    middleware: Sequence[Middleware], topic: str, bodies: Sequence[bytes]
+    middleware: Sequence[Middleware], topic: str, bodies: Sequence[Any]
 ) -> Generator[list[bytes]]:
     """Enter all of them; yields the bodies to send."""
     with ExitStack() as stack:

@@ -19,13 +19,7 @@ from typing import Any, ClassVar, Self
 
 from nsqfast._ext.client.publish_connection import Dispatcher
 from nsqfast._ext.protocol.publish_command import Encoded
-from nsqfast.client.addresses import (
-    NSQD,
-    addresses_or_environment,
-    as_list,
-    plain_address,
-    read_nsqd,
-)
+from nsqfast.client.addresses import find_nsqd, plain_address, read_nsqd
 from nsqfast.client.config import Config, check_delay_s
 from nsqfast.client.connection import (
     ProducerConnection,
@@ -36,6 +30,7 @@ from nsqfast.client.connection import (
 from nsqfast.client.delayed import DelayedPublisher
 from nsqfast.client.lifetime import Logger
 from nsqfast.client.middleware import AroundSender, Middleware, Sender
+from nsqfast.client.payload import Body_contra, Encoder, add_encoder
 from nsqfast.client.reconnector import Opened, Reconnector, first_timeout_s
 from nsqfast.client.stats import ProducerStats
 from nsqfast.errors import (
@@ -53,14 +48,15 @@ BUFFER_COUNT_MAX = 10_000
 BUFFER_BYTES_MAX = 64 << 20
 
 
-class Producer(DelayedPublisher):
+class Producer(DelayedPublisher[Body_contra]):
     """Publishes to the nsqd at these addresses: `Producer("a:4150", "b:4150")`, or a list of them. Without any, those
     of NSQFAST_NSQD in the environment count.
 
     `retries` is how often a publish whose outcome is unknown is sent again, `timeout_s` how long it may take in total.
     `close_timeout_s` is how long the end waits for answers. `buffer_count_max` and `buffer_bytes_max` bound the
-    unanswered publishes; beyond them a publish raises BufferFullError. middleware: around each publish. logger: instead
-    of "nsqfast.client".
+    unanswered publishes; beyond them a publish raises BufferFullError. encoder: makes the bytes of what is published,
+    for example nsqfast.client.payload.encode_json. middleware: around each publish. logger: instead of
+    "nsqfast.client".
     """
 
     kind: ClassVar[str] = "producer"
@@ -75,18 +71,12 @@ class Producer(DelayedPublisher):
         buffer_count_max: int = BUFFER_COUNT_MAX,
         buffer_bytes_max: int = BUFFER_BYTES_MAX,
         sticky: bool = False,
+        encoder: Encoder[Body_contra] | None = None,
         middleware: Sequence[Middleware] = (),
         logger: Logger | None = None,
     ) -> None:
         super().__init__(logger)
-        listed = [one for given in addresses for one in as_list(given)]
-        self._addresses, self._config = read_nsqd(
-            addresses_or_environment(listed, NSQD), Config.given(config)
-        )
-        if not self._addresses:
-            raise OptionsError(
-                f'a producer needs the address of an nsqd: Producer("127.0.0.1:4150"), or {NSQD} in the environment'
-            )
+        self._addresses, self._config = read_nsqd(find_nsqd(addresses), Config.given(config))
         if timeout_s <= 0 or retries < 0 or buffer_count_max < 1 or buffer_bytes_max < 1:
             raise OptionsError(
                 "timeout_s and the buffer's bounds are positive, retries is 0 or more"
@@ -97,7 +87,7 @@ class Producer(DelayedPublisher):
         self._is_sticky = sticky
         self._timeout_s = timeout_s
         self._close_timeout_s = close_timeout_s
-        self._middleware = middleware
+        self._middleware = add_encoder(encoder, middleware)
         self._context = prepare(self._config, self._log)
         self._dispatcher: Dispatcher | None = None
         self._sender: Sender | None = None  # the dispatcher, or the middleware around it
@@ -346,7 +336,7 @@ class Producer(DelayedPublisher):
         assert self._sender is not None
         return self._sender
 
-    async def publish(self, topic: str, body: bytes) -> None:
+    async def publish(self, topic: str, body: Body_contra) -> None:
         """Return when an nsqd has taken the message; a PublishError says why none has."""
         try:
             await (self._sender or self._ready_sender()).send(topic, body, False)
@@ -354,7 +344,7 @@ class Producer(DelayedPublisher):
             self._check_loop()  # asyncio's own error message is hard to understand
             raise
 
-    async def publish_many(self, topic: str, bodies: Iterable[bytes]) -> None:
+    async def publish_many(self, topic: str, bodies: Iterable[Body_contra]) -> None:
         """Send one MPUB: all bodies or none. nsqd limits its size (--max-body-size, 5 MiB)."""
         if listed := list(bodies):
             try:
@@ -363,19 +353,19 @@ class Producer(DelayedPublisher):
                 self._check_loop()
                 raise
 
-    async def publish_later(self, topic: str, body: bytes, delay_s: float) -> None:
+    async def publish_later(self, topic: str, body: Body_contra, delay_s: float) -> None:
         """Like `publish`, but nsqd holds the message back for this long (at most --max-req-timeout, an hour)."""
         self._check_loop()
         await self._ready_sender().send_later(topic, body, _delay_ms(delay_s), False)
 
-    def send(self, topic: str, body: bytes) -> "asyncio.Future[None]":
+    def send(self, topic: str, body: Body_contra) -> "asyncio.Future[None]":
         """Like `publish`, without waiting: any number may be on their way.
 
         You may ignore the future; `flush` and `close` raise failures. BufferFullError: `drain` first.
         """
         return (self._sender or self._ready_sender()).send(topic, body, True)
 
-    def send_many(self, topic: str, bodies: Iterable[bytes]) -> "asyncio.Future[None]":
+    def send_many(self, topic: str, bodies: Iterable[Body_contra]) -> "asyncio.Future[None]":
         """Like `publish_many`, without waiting."""
         if listed := list(bodies):
             return self._ready_sender().send_many(topic, listed, True)
@@ -395,7 +385,7 @@ class Producer(DelayedPublisher):
             return self._ready_sender().send_many(topic, bodies.bodies(), False)
         return dispatcher.send_encoded(topic, bodies, False)
 
-    def send_later(self, topic: str, body: bytes, delay_s: float) -> "asyncio.Future[None]":
+    def send_later(self, topic: str, body: Body_contra, delay_s: float) -> "asyncio.Future[None]":
         """Like `publish_later`, without waiting."""
         return self._ready_sender().send_later(topic, body, _delay_ms(delay_s), True)
 

@@ -7,26 +7,9 @@ from collections.abc import Awaitable, Callable
 from nsqfast._ext.client.consume_connection import Message, MessageQueue
 from nsqfast.client.callbacks import is_cancelled
 from nsqfast.client.failures import Failures
-from nsqfast.errors import NsqfastError, OptionsError
+from nsqfast.errors import NsqfastError
 
 Handler = Callable[[Message], Awaitable[object] | object]
-
-
-def check_handler(handler: object, concurrency: object) -> None:
-    """Raise OptionsError if the arguments of `run` are invalid."""
-    if not callable(handler):
-        raise OptionsError(f"a handler is a function that takes a message, not {handler!r}")
-    try:
-        # Not of what a decorator wraps: it may give more arguments.
-        inspect.signature(handler, follow_wrapped=False).bind(None)
-    except TypeError as error:
-        raise OptionsError(
-            f"a handler is called with a message, and {handler!r}: {error}"
-        ) from None
-    except ValueError:  # some of C do not tell
-        pass
-    if not isinstance(concurrency, int) or isinstance(concurrency, bool) or concurrency < 1:
-        raise OptionsError(f"concurrency is {concurrency!r}; it is a whole number of at least 1")
 
 
 class Workers:

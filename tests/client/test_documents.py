@@ -127,3 +127,20 @@ async def test_metrics_for_prometheus(address, topic, monkeypatch):
     labels = {"topic": topic, "channel": "mail"}
     name = "nsqfast_client_handler_duration_seconds_count"
     assert prometheus_client.REGISTRY.get_sample_value(name, labels) == 1
+
+
+async def test_objects_as_documented(address, topic):
+    block = block_with("encoder=encode_json")
+    for before, after in (
+        ('"127.0.0.1:4150"', f'"{address}"'),
+        ('"orders"', f'"{topic}"'),
+        ("-> None: ...", "-> None: shipped.set_result(order)"),
+    ):
+        assert before in block
+        block = block.replace(before, after)
+    shipped = asyncio.get_running_loop().create_future()
+    running = asyncio.create_task(eval(top_level(block), {"shipped": shipped, "__name__": "block"}))
+    order = await shipped
+    assert (order.sku, order.count) == ("tea", 2)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)

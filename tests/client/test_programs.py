@@ -6,6 +6,7 @@ without it.
 
 import json
 import os
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -23,6 +24,8 @@ from support.web import topic_stats
 pytestmark = pytest.mark.slow
 
 PROGRAMS = Path(__file__).parent / "programs"
+# Nothing runs these: each says in which of its lines a type checker finds something wrong.
+TYPES = sorted((Path(__file__).parent / "types").glob("*.py"))
 ALL = sorted(PROGRAMS.glob("*.py"))
 HTTP_PORT = "this is an HTTP port"
 
@@ -206,6 +209,38 @@ def test_pyright(installed, tmp_path):
     """Each program asks for the strict rules in its first line."""
     found = read_pyright(installed, tmp_path, *ALL)
     assert found["generalDiagnostics"] == []
+
+
+def list_wrong_lines(path):
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return {number for number, line in enumerate(lines, 1) if line.endswith("# wrong")}
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("path", TYPES, ids=lambda path: path.name)
+def test_mypy_finds_what_is_wrong(installed, path):
+    environment = os.environ | {"MYPYPATH": str(installed)}
+    flags = ("--strict", "--no-error-summary", "--cache-dir", str(ROOT / ".mypy_cache" / "types"))
+    done = run_command(
+        sys.executable,
+        "-m",
+        "mypy",
+        *flags,
+        str(path),
+        cwd=installed,
+        env=environment,
+        timeout=None,
+    )
+    found = re.findall(rf"^.*{path.name}:(\d+): error:", done.stdout, re.MULTILINE)
+    assert set(map(int, found)) == list_wrong_lines(path) != set(), done.stdout + done.stderr
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("path", TYPES, ids=lambda path: path.name)
+def test_pyright_finds_what_is_wrong(installed, tmp_path, path):
+    found = read_pyright(installed, tmp_path, path)["generalDiagnostics"]
+    lines = {each["range"]["start"]["line"] + 1 for each in found if each["severity"] == "error"}
+    assert lines == list_wrong_lines(path) != set(), found
 
 
 @pytest.mark.timeout(300)

@@ -224,7 +224,9 @@ def test_what_is_behind_needs_is_declared_by_the_extra_that_it_names(part):
     assert missing == {}
 
 
-@pytest.mark.parametrize("extra", [*ROOTS, "arrays", "snappy", "arrow", "chart"])
+@pytest.mark.parametrize(
+    "extra", [*ROOTS, "arrays", "snappy", "arrow", "chart", "msgspec", "pydantic"]
+)
 def test_what_is_declared_is_imported(extra):
     if extra in ROOTS:
         reached = walk(ROOTS[extra])

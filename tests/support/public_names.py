@@ -19,6 +19,7 @@ MODULES = (
     "nsqfast.client",
     "nsqfast.client.sync",
     "nsqfast.client.opentelemetry",
+    "nsqfast.client.payload",
     "nsqfast.client.prometheus",
     "nsqfast.errors",
     "nsqfast",
@@ -28,8 +29,9 @@ MODULES = (
 MORE = {
     "nsqfast.client": ["ArrayBatch"],
     "nsqfast.client.opentelemetry": ["Tracing", "extract_from_json", "inject_into_json"],
+    "nsqfast.client.payload": ["decoder_of", "encode_json", "encode_value"],
     "nsqfast.client.prometheus": ["Metrics"],
-    "nsqfast.errors": ["PackageMissingError"],
+    "nsqfast.errors": ["PackageMissingError", "PayloadError"],
     "nsqfast": ["ArrayBatch"],
 }
 # What modules of the client call in one another. No user has a reason to.
@@ -142,13 +144,19 @@ class ConstantResolver(ast.NodeTransformer):
 def describe_members(cls: ast.AST) -> Iterator[tuple[str, str]]:
     """Yield what is declared in the class, and what `__init__` assigns to."""
     assert isinstance(cls, ast.ClassDef)
+    overloads: list[str] = []
     for each in cls.body:
         if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name):
             yield each.target.id, ast.unparse(each)
         elif isinstance(each, ast.Assign) and isinstance(each.value, ast.Call):
             yield ast.unparse(each.targets[0]), ast.unparse(each)  # a method made of another
         elif isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield each.name, describe_method(each)
+            if any(ast.unparse(decorator) == "overload" for decorator in each.decorator_list):
+                overloads.append(describe_method(each))
+                continue
+            # In the place of an implementation stands what callers see of it.
+            yield each.name, "\n    ".join(overloads) or describe_method(each)
+            overloads.clear()
             if each.name == "__init__":
                 yield from describe_attributes(each)
 

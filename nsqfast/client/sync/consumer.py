@@ -7,32 +7,40 @@ import threading
 import time
 import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
-from typing import Any, ClassVar, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, overload
 
 import nsqfast.client.consumer as asynchronous
 from nsqfast._ext.client.consume_connection import Message as AsyncMessage
 from nsqfast.client.backoff import BackoffRule
+from nsqfast.client.callbacks import check_handler
 from nsqfast.client.config import Config
 from nsqfast.client.lifetime import Logger
 from nsqfast.client.middleware import Middleware, around_handling
+from nsqfast.client.payload import Decoder, choose_call
 from nsqfast.client.stats import ConsumerStats
 from nsqfast.client.stop_signals import stopped_by_signals
 from nsqfast.client.sync.loop_thread import LoopThread
 from nsqfast.client.sync.message import ArrayBatch, Batch, Message
 from nsqfast.client.sync.owner import Owner
-from nsqfast.client.workers import check_handler
 from nsqfast.errors import ClosedError, OptionsError
 
+if TYPE_CHECKING:
+    import typing_extensions
+
+    Value = typing_extensions.TypeVar("Value", default=Message)
+else:
+    Value = TypeVar("Value")
 T = TypeVar("T")
 
 # None and nothing else, so that a type checker refuses coroutine functions.
 Handler = Callable[[Message], None]
+ValueHandler = Callable[[T], None] | Callable[[T, Message], None]
 ChooseNodes = Callable[[list[str]], Iterable[str]]
 
 NOT_AWAITED = "nsqfast.client.sync runs no coroutines, as {} {!r} needs: write `def`, or use nsqfast.client.Consumer"
 
 
-class Consumer(Owner):
+class Consumer(Owner, Generic[Value]):
     """See nsqfast.client.Consumer. Connects at the first use; its end hands back unanswered messages.
 
     `giving_up` and `choose_nodes` are called in a thread of their own, which may use this consumer.
@@ -53,6 +61,7 @@ class Consumer(Owner):
         dead_letter_topic: str | None = None,
         backoff: BackoffRule = "share",
         choose_nodes: ChooseNodes | None = None,
+        decoder: Decoder[Value] | None = None,
         middleware: Sequence[Middleware] = (),
         logger: Logger | None = None,
     ) -> None:
@@ -85,6 +94,7 @@ class Consumer(Owner):
 
         self._build = build
         self._topic, self._channel = topic, channel
+        self._decoder = decoder
         self._middleware = middleware
         self._is_stop_requested = False
         super().__init__(logger)
@@ -163,12 +173,32 @@ class Consumer(Owner):
         while (batch := loop_thread.call(_next(found))) is not None:
             yield ArrayBatch(batch, loop_thread)
 
+    @overload
     def run(
         self,
-        handler: Handler,
+        handler: ValueHandler[Value],
         concurrency: int = 1,
         grace_s: float = asynchronous.HANDLER_GRACE_S,
         *,
+        stop_on_signals: bool | None = None,
+    ) -> None: ...
+    @overload
+    def run(
+        self,
+        handler: ValueHandler[T],
+        concurrency: int = 1,
+        grace_s: float = asynchronous.HANDLER_GRACE_S,
+        *,
+        type: type[T],
+        stop_on_signals: bool | None = None,
+    ) -> None: ...
+    def run(
+        self,
+        handler: Callable[..., None],
+        concurrency: int = 1,
+        grace_s: float = asynchronous.HANDLER_GRACE_S,
+        *,
+        type: Any = None,
         stop_on_signals: bool | None = None,
     ) -> None:
         """Call `handler` with one message after the other until `request_stop` or a signal, in this thread or in
@@ -176,11 +206,12 @@ class Consumer(Owner):
 
         Returning finishes the message, and an exception requeues it with backoff, unless it was already answered or
         kept (`message.keep`). With threads, handlers have `grace_s` to end at a stop. If `max_in_flight` was not given,
-        it is the concurrency.
+        it is the concurrency. type: call it with the body as this type instead, or with that and the message.
         stop_on_signals: whether SIGTERM and SIGINT stop it; None = in the main thread, where nobody else handles them.
         """
-        check_handler(handler, concurrency)
         _check_sync("handler", handler)
+        handler = choose_call(handler, type, self._decoder)
+        check_handler(handler, concurrency)
         with stopped_by_signals(self.request_stop, stop_on_signals):
             self._ask(lambda: self._consumer.prepare_run(concurrency))
             if concurrency == 1:
@@ -303,7 +334,7 @@ def _check_sync(word: str, function: Any) -> None:
 class Threads:
     """Threads that call a handler; one more thread waits for them."""
 
-    def __init__(self, consumer: Consumer, handler: Handler, count: int) -> None:
+    def __init__(self, consumer: Consumer[Any], handler: Handler, count: int) -> None:
         self._consumer = consumer
         self._handler = handler
         self._error: BaseException | None = None
@@ -343,7 +374,7 @@ class Threads:
             self._consumer.request_stop()
 
 
-def _loop_thread_of(owner: "weakref.ref[Consumer]") -> LoopThread:
+def _loop_thread_of(owner: "weakref.ref[Consumer[Any]]") -> LoopThread:
     consumer = owner()
     loop_thread = None if consumer is None else consumer._loop_thread  # noqa: SLF001 - of this module
     if loop_thread is None:

@@ -7,13 +7,15 @@ import time
 from collections import Counter, deque
 from collections.abc import Coroutine, Iterable, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple
 
 import nsqfast.client.producer as asynchronous
+from nsqfast._ext.protocol.publish_command import check_body
 from nsqfast.client.config import Config, check_delay_s
 from nsqfast.client.delayed import check_handle
 from nsqfast.client.lifetime import Logger
 from nsqfast.client.middleware import Middleware, around_publish
+from nsqfast.client.payload import Body_contra, Encoder, add_encoder
 from nsqfast.client.stats import ProducerStats
 from nsqfast.client.sync.loop_thread import LoopThread
 from nsqfast.client.sync.owner import Owner
@@ -55,7 +57,7 @@ class Sent(NamedTuple):
             producer.send_later(self.topic, self.body, self.delay_s)
 
 
-class Producer(Owner):
+class Producer(Owner, Generic[Body_contra]):
     """See nsqfast.client.Producer. Connects at the first use; its end waits for unanswered publishes."""
 
     kind: ClassVar[str] = "producer"
@@ -70,6 +72,7 @@ class Producer(Owner):
         buffer_count_max: int = asynchronous.BUFFER_COUNT_MAX,
         buffer_bytes_max: int = asynchronous.BUFFER_BYTES_MAX,
         sticky: bool = False,
+        encoder: Encoder[Body_contra] | None = None,
         middleware: Sequence[Middleware] = (),
         logger: Logger | None = None,
     ) -> None:
@@ -91,7 +94,7 @@ class Producer(Owner):
         self._retries = retries
         self._is_sticky = sticky
         self._close_timeout_s = close_timeout_s
-        self._middleware = middleware
+        self._middleware = add_encoder(encoder, middleware)
         self._abandoned: list[object] = []  # a parent process's; leave them alone
         super().__init__(logger)
 
@@ -141,15 +144,15 @@ class Producer(Owner):
 
     # -- publishing
 
-    def publish(self, topic: str, body: bytes) -> None:
+    def publish(self, topic: str, body: Body_contra) -> None:
         """Return when an nsqd has taken the message; a PublishError says why none has."""
         if self._middleware:
-            with around_publish(self._middleware, topic, [body]) as (body,):  # noqa: PLR1704 - it may be changed
-                self._publish(topic, body)
+            with around_publish(self._middleware, topic, [body]) as (changed,):
+                self._publish(topic, changed)
         else:
             self._publish(topic, body)
 
-    def _publish(self, topic: str, body: bytes) -> None:
+    def _publish(self, topic: str, body: Any) -> None:
         loop_thread = self._ready()
         head = self._head(topic)
         if self._route.wants_refresh():
@@ -192,18 +195,18 @@ class Producer(Owner):
         """On the loop."""
         self._keep_task(self._route.refresh())
 
-    def publish_many(self, topic: str, bodies: Iterable[bytes]) -> None:
+    def publish_many(self, topic: str, bodies: Iterable[Body_contra]) -> None:
         """Send one MPUB: all bodies or none."""
         with around_publish(self._middleware, topic, list(bodies)) as changed:
             self._ready().call(self._producer.publish_many(topic, changed))
 
-    def publish_later(self, topic: str, body: bytes, delay_s: float) -> None:
+    def publish_later(self, topic: str, body: Body_contra, delay_s: float) -> None:
         """Like `publish`, but nsqd holds the message back for this long."""
         with around_publish(self._middleware, topic, [body]) as (changed,):
             self._ready().call(self._producer.publish_later(topic, changed, delay_s))
 
     def publish_delayed(
-        self, topic: str, body: bytes, delay: timedelta | datetime
+        self, topic: str, body: Body_contra, delay: timedelta | datetime
     ) -> "DelayedMessage":
         """Like `publish`, but nsqd holds the message back for this long, or until then."""
         from nsqfast.client.sync.delayed_message import DelayedMessage
@@ -223,35 +226,32 @@ class Producer(Owner):
         """Used by DelayedMessage."""
         return self._ready().call(self._producer.end_deferral(command, topic, nsqd, id))
 
-    def send(self, topic: str, body: bytes) -> None:
+    def send(self, topic: str, body: Body_contra) -> None:
         """Like `publish`, without waiting for the answer; `flush` and `close` raise failures.
 
         If too many messages wait for answers already, it waits, too.
         """
         if self._middleware:
             with around_publish(self._middleware, topic, [body]) as (changed,):
-                self._send(Sent(topic, changed))
+                self._send(topic, _checked(changed))
         else:
-            self._send(Sent(topic, body))
+            self._send(topic, _checked(body))
 
-    def send_many(self, topic: str, bodies: Iterable[bytes]) -> None:
+    def send_many(self, topic: str, bodies: Iterable[Body_contra]) -> None:
         """Like `publish_many`, without waiting."""
         with around_publish(self._middleware, topic, list(bodies)) as changed:
             if changed:
-                self._send(Sent(topic, changed))
+                self._send(topic, [_checked(body) for body in changed])
 
-    def send_later(self, topic: str, body: bytes, delay_s: float) -> None:
+    def send_later(self, topic: str, body: Body_contra, delay_s: float) -> None:
         """Like `publish_later`, without waiting."""
         with around_publish(self._middleware, topic, [body]) as (changed,):
-            self._send(Sent(topic, changed, check_delay_s(delay_s, low=0)))
+            self._send(topic, _checked(changed), check_delay_s(delay_s, low=0))
 
-    def _send(self, sent: "Sent") -> None:
+    def _send(self, topic: str, body: bytes | list[bytes], delay_s: float | None = None) -> None:
         loop_thread = self._ready()
-        self._head(sent.topic)
-        for body in [sent.body] if isinstance(sent.body, bytes) else sent.body:
-            if not isinstance(body, bytes) or not body:
-                raise TypeError("a message body is bytes, and not empty")
-        self._sends.append(sent)
+        self._head(topic)
+        self._sends.append(Sent(topic, body, delay_s))
         if len(self._sends) >= SENDS_MAX:
             loop_thread.call(self._push())
         elif not self._is_pushing:
@@ -323,3 +323,7 @@ class Producer(Owner):
             published=stats.published + self._route.published,
             failed=stats.failed + self._route.failed,
         )
+
+
+def _checked(body: Any) -> bytes:
+    return body if type(body) is bytes and body else check_body(body)
