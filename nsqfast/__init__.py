@@ -2,7 +2,7 @@
 
     from nsqfast import Consumer, Producer
 
-The names of `nsqfast.client` can be imported from here, and `embedded`, a broker for tests. They are loaded when the
+App, `embedded` (a broker for tests) and the names of `nsqfast.client` can be imported from here. They are loaded when the
 first of them is used: this module is run before any other of the package, and `import nsqfast` should cost nothing.
 `python -m nsqfast` says what else there is.
 
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from nsqfast.version import NSQ_VERSION, __version__
 
 if TYPE_CHECKING:
+    from nsqfast.app.application import App
     from nsqfast.client import (
         Admin,
         Batch,
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
 __all__ = [
     "NSQ_VERSION",
     "Admin",
+    "App",
     "Batch",
     "BufferFullError",
     "ChannelStats",
@@ -95,7 +97,9 @@ if not TYPE_CHECKING:
         """Load a name when it is used for the first time."""
         if name != "ArrayBatch" and name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        if name in {"EmbeddedNsqd", "embedded"}:
+        if name == "App":
+            from nsqfast.app import application as module
+        elif name in {"EmbeddedNsqd", "embedded"}:
             from nsqfast.nsqd import embedded as module
         else:
             from nsqfast import client as module

@@ -74,7 +74,7 @@ def _list_programs() -> Iterator[tuple[str, ...]]:
             name for extra in each.extras for name in extras.find_missing(extra)
         )
         state = f"lacks {', '.join(missing)}" if missing else "installed"
-        yield each.name, each.purpose, f"[{','.join(each.extras)}]", state
+        yield each.name, each.purpose, f"[{','.join(each.extras)}]" if each.extras else "", state
 
 
 def _list_packages() -> Iterator[tuple[str, ...]]:

@@ -34,6 +34,7 @@ PROGRAMS = (
     Program("nsq-to-nsq", "passes messages on to another nsqd", "nsqfast.tools.nsq_to_nsq.main"),
     Program("replay", "publishes archives again", "nsqfast.tools.replay.main"),
     Program("bench", "puts load on an nsqd and measures it", "nsqfast.tools.bench.main"),
+    Program("run", "runs the handlers of an App", "nsqfast.app.main", ()),
     Program("completion", "completes flags in bash and zsh", "nsqfast.tools.completion.main"),
     Program(
         "nsq-spool",

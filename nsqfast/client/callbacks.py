@@ -28,6 +28,13 @@ async def call(function: Callable[..., Awaitable[T] | T], *arguments: object) ->
         return result
 
 
+def is_coroutine_function(function: object) -> bool:
+    """Whether it, or the method that calls it, is an `async def`."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        type(function).__call__
+    )
+
+
 def is_cancelled() -> bool:
     """Whether the running task itself is being cancelled, and not just something that it waited for."""
     task = asyncio.current_task()
@@ -37,6 +44,11 @@ def is_cancelled() -> bool:
 def check_handler(handler: object, concurrency: object) -> None:
     """Raise OptionsError if the arguments of `run` are invalid."""
     check_call(handler, "a message")
+    check_concurrency(concurrency)
+
+
+def check_concurrency(concurrency: object) -> None:
+    """OptionsError: it is no number of handlers."""
     if not isinstance(concurrency, int) or isinstance(concurrency, bool) or concurrency < 1:
         raise OptionsError(f"concurrency is {concurrency!r}; it is a whole number of at least 1")
 

@@ -190,14 +190,15 @@ def choose_call(
     check_call(handler, *(["a value", "a message"] if wants_message else ["a value"]))
 
     def handle(message: Any) -> T:
-        value = _decode(decode, message.body)
+        value = decode_body(decode, message.body)
         return handler(value, message) if wants_message else handler(value)
 
     functools.update_wrapper(handle, handler)
     return handle
 
 
-def _decode(decode: Decoder[T], body: bytes) -> T:
+def decode_body(decode: Decoder[T], body: bytes) -> T:
+    """The value; whatever a decoder raises is a PayloadError."""
     try:
         return decode(body)
     except PayloadError:

@@ -91,7 +91,7 @@ def test_finds_nsqd_through_nsqlookupd(plain, tmp_path):
     assert (done.stdout, done.returncode) == ("b'hello'\n", 0), done.stderr
 
 
-@pytest.mark.parametrize("name", read_project()["scripts"])
+@pytest.mark.parametrize("name", [n for n in read_project()["scripts"] if EXTRAS.get(n) != ""])
 def test_a_program_without_its_extra_says_so_in_one_line(plain, name):
     module = read_project()["scripts"][name].partition(":")[0]
     done = run_with(plain, "-m", module, *FLAGS[name])

@@ -51,7 +51,7 @@ def list_working(extra):
         ),
     }
     inside = {each for names in inside for each in names.split(",")}
-    return {name for name in project["scripts"] if EXTRAS.get(name, "server") in inside}
+    return {name for name in project["scripts"] if EXTRAS.get(name, "server") in {*inside, PLAIN}}
 
 
 def find_wheel():

@@ -25,7 +25,9 @@ NSQFAST_SIZE = 14_000_000  # of the wheel of nsqfast itself, unpacked, and compi
 PARTS = {
     PLAIN: (
         "nsqfast.__main__",
+        "nsqfast.app.main",
         "nsqfast.client",
+        "nsqfast.client.envelope",
         "nsqfast.client.sync",
         "nsqfast.testing.cases",
         "nsqfast.testing.plugin",

@@ -52,8 +52,10 @@ def test_the_list_has_what_python_sees(name):
         ("@property\ndef f(self) -> str: ...", {"f": "f: str"}),
         ("@classmethod\ndef f(cls): ...", {"f": "@classmethod def f(cls)"}),
         (
-            "@overload\ndef f(self) -> int: ...\n@overload\ndef f(self, a: int) -> str: ...\n"
-            "def f(self, a: int = 1) -> object: ...",
+            (
+                "@overload\ndef f(self) -> int: ...\n@overload\ndef f(self, a: int) -> str: ...\n"
+                "def f(self, a: int = 1) -> object: ..."
+            ),
             {"f": "def f(self) -> int\n    def f(self, a: int) -> str"},
         ),
         ("a: int\nb: str = 'x'", {"a": "a: int", "b": "b: str = 'x'"}),

@@ -15,6 +15,7 @@ FLAGS = {
     "nsqfast-nsq-spool": ["--topic=t", "--channel=c", "--spool=spool", NOWHERE],
     "nsqfast-nsq-stat": ["--topic=t", "--channel=c", "--nsqd-http-address=127.0.0.1:1"],
     "nsqfast-nsq-to-nsq": ["--topic=t", NOWHERE, "--destination-nsqd-tcp-address=127.0.0.1:1"],
+    "nsqfast-run": ["worker:app"],
     "nsqfast-to-nsq": ["--topic=t", NOWHERE],
     "nsqfast-spark": [
         "ingest",
@@ -26,5 +27,5 @@ FLAGS = {
         NOWHERE,
     ],
 }
-# The extra of each that is no `server` program.
-EXTRAS = {"nsqfast-nsqadmin": "admin", "nsqfast-spark": "spark"}
+# The extra of each that is no `server` program; empty = a plain install is enough.
+EXTRAS = {"nsqfast-nsqadmin": "admin", "nsqfast-run": "", "nsqfast-spark": "spark"}

@@ -14,6 +14,8 @@ from support.server import ROOT
 from support.web import topic_stats
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from support.server import Server
 
 EXAMPLES = ROOT / "examples"
@@ -44,14 +46,14 @@ def heed_interrupts() -> None:
 class Program:
     """One that runs until it is told to end; `lines` are what it has said so far, on both outputs."""
 
-    def __init__(self, *command: str, **environment: str) -> None:
+    def __init__(self, *command: str, cwd: Path = ROOT, **environment: str) -> None:
         self.lines: list[str] = []
         self.process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            cwd=ROOT,
+            cwd=cwd,
             env=os.environ | {"PYTHONUNBUFFERED": "1"} | environment,
             preexec_fn=heed_interrupts,  # noqa: PLW1509 - it sets one signal
             text=True,

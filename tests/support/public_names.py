@@ -18,6 +18,7 @@ from types import FunctionType, ModuleType
 MODULES = (
     "nsqfast.client",
     "nsqfast.client.sync",
+    "nsqfast.client.envelope",
     "nsqfast.client.opentelemetry",
     "nsqfast.client.payload",
     "nsqfast.client.prometheus",
@@ -28,6 +29,14 @@ MODULES = (
 # Public, but not in `__all__`.
 MORE = {
     "nsqfast.client": ["ArrayBatch"],
+    "nsqfast.client.envelope": [
+        "Headed",
+        "add_headers",
+        "encode_headed",
+        "read_headers",
+        "skip_headers",
+        "split_headers",
+    ],
     "nsqfast.client.opentelemetry": ["Tracing", "extract_from_json", "inject_into_json"],
     "nsqfast.client.payload": ["decoder_of", "encode_json", "encode_value"],
     "nsqfast.client.prometheus": ["Metrics"],

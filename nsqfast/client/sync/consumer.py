@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, overloa
 import nsqfast.client.consumer as asynchronous
 from nsqfast._ext.client.consume_connection import Message as AsyncMessage
 from nsqfast.client.backoff import BackoffRule
-from nsqfast.client.callbacks import check_handler
+from nsqfast.client.callbacks import check_handler, is_coroutine_function
 from nsqfast.client.config import Config
 from nsqfast.client.lifetime import Logger
 from nsqfast.client.middleware import Middleware, around_handling
@@ -324,10 +324,7 @@ def _check_result(word: str, result: object) -> None:
 
 def _check_sync(word: str, function: Any) -> None:
     """OptionsError: it would return a coroutine, and the message would be finished without it."""
-    if function is not None and (
-        inspect.iscoroutinefunction(function)
-        or inspect.iscoroutinefunction(type(function).__call__)
-    ):
+    if function is not None and is_coroutine_function(function):
         raise OptionsError(NOT_AWAITED.format(word, function))
 
 

@@ -46,7 +46,7 @@ class LoopThread:
     def __init__(self, name: str) -> None:
         self._pid = os.getpid()
         self._name = name
-        self._loop = _new_event_loop()
+        self._loop = new_event_loop()
         self._posted: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
         self._is_woken = False
         self._calls: set[concurrent.futures.Future[Any]] = set()  # somebody waits for each of them
@@ -174,7 +174,7 @@ class LoopThread:
             self._thread.join()
 
 
-def _new_event_loop() -> asyncio.AbstractEventLoop:
+def new_event_loop() -> asyncio.AbstractEventLoop:
     """uvloop's where it is installed. It is half as large as all else that a client needs, so it is no dependency."""
     try:
         import uvloop

@@ -1,7 +1,7 @@
 """Messages as program threads get them; their answers are sent from the loop's thread."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from nsqfast._ext.client import consume_connection as inbox
 from nsqfast.client.config import check_delay_s
@@ -10,6 +10,12 @@ from nsqfast.client.sync.loop_thread import LoopThread, run_on_loop
 
 if TYPE_CHECKING:
     import nsqfast.client.batch as batch_module
+
+
+class Poster(Protocol):
+    """What a message needs of a loop's thread."""
+
+    def post(self, action: Callable[..., object], *arguments: Any) -> None: ...
 
 
 class Message:
@@ -21,7 +27,7 @@ class Message:
 
     __slots__ = ("_loop_thread", "_message", "is_answered", "is_kept")
 
-    def __init__(self, message: inbox.Message, loop_thread: LoopThread) -> None:
+    def __init__(self, message: inbox.Message, loop_thread: Poster) -> None:
         self._message = message
         self._loop_thread = loop_thread
         self.is_answered = False

@@ -261,6 +261,27 @@ Every line is a message, or what stands before another --delimiter.
     see_also=("nsqfast-replay",),
 )
 
+_RUN = Facts(
+    "run the handlers of an App",
+    """\
+MODULE:APP is a variable of a Python module that is installed or stands in the current folder: worker:app is the
+variable app of worker.py.
+
+With --workers or --reload it starts other processes, which handle the messages, and starts those again that
+end. /healthz and /metrics of --http-address are of all of them. When one cannot start at all, or they end more
+than five times in a minute, it ends, too.
+""",
+    {
+        "While one writes worker.py": "nsqfast-run worker:app --reload",
+        "Four processes, and a page for Kubernetes and Prometheus": "nsqfast-run worker:app --workers=4 --http-address=:8080",
+    },
+    words="MODULE:APP [flags]",
+    signals={
+        "SIGTERM, SIGINT": "Take no more messages, let handlers end, leave the lifespan. A further one changes nothing."
+    },
+    see_also=("nsqfast-nsqd",),
+)
+
 _SPARK = Facts(
     "jobs for Apache Spark around NSQ",
     """\
@@ -290,6 +311,7 @@ FACTS = {
     "nsqfast-nsqd": _NSQD,
     "nsqfast-nsqlookupd": _NSQLOOKUPD,
     "nsqfast-replay": _REPLAY,
+    "nsqfast-run": _RUN,
     "nsqfast-spark": _SPARK,
     "nsqfast-to-nsq": _STDIN,
 }

@@ -1,0 +1,67 @@
+"""One of the processes of nsqfast-run --workers or --reload: what its parent and it know of each other."""
+
+import asyncio
+import ctypes
+import os
+import signal
+import sys
+from asyncio.subprocess import Process
+from pathlib import Path
+
+from nsqfast.app.options import Options
+from nsqfast.logs import LEVELS
+
+PARENT_VARIABLE = "NSQFAST_RUN_PARENT"
+READY_VARIABLE = "NSQFAST_RUN_READY"
+METRICS_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"  # prometheus_client's
+PR_SET_PDEATHSIG = 1
+
+
+class Worker:
+    """As its parent sees it: the process, a file that is there once it was ready, and the socket of its page."""
+
+    def __init__(self, process: Process, ready: Path, page: Path) -> None:
+        self.process = process
+        self.page = page
+        self.was_told = False  # to end
+        self._ready = ready
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether all its consumers have started."""
+        return self._ready.exists()
+
+    def end(self) -> None:
+        """Have it stop in order."""
+        self.was_told = True
+        if self.process.returncode is None:
+            self.process.terminate()
+
+
+async def start_worker(options: Options, folder: Path, number: int) -> Worker:
+    """Start one, whose files in the folder have this number."""
+    ready, page = folder / f"{number}.ready", folder / f"{number}.sock"
+    level = {value: word for word, value in LEVELS.items()}[options.log_level]
+    flags = [f"--log-level={level}", *([f"--http-address={page}"] if options.http_address else [])]
+    environment = {PARENT_VARIABLE: str(os.getpid()), READY_VARIABLE: str(ready)}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "nsqfast.app.main",
+        *flags,
+        options.target,
+        env={METRICS_VARIABLE: str(folder), **os.environ, **environment},
+        stdin=asyncio.subprocess.DEVNULL,
+        process_group=0,  # Ctrl-C is for the parent, which tells its workers
+    )
+    return Worker(process, ready, page)
+
+
+def follow_parent() -> None:
+    """In a worker: stop in order when the parent ends, even if it is killed."""
+    parent = os.environ.pop(PARENT_VARIABLE, "")
+    if not parent:
+        return
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != int(parent):  # it ended before that
+        sys.exit(1)
