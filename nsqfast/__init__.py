@@ -2,8 +2,8 @@
 
     from nsqfast import Consumer, Producer
 
-App, `embedded` (a broker for tests) and the names of `nsqfast.client` can be imported from here. They are loaded when the
-first of them is used: this module is run before any other of the package, and `import nsqfast` should cost nothing.
+App, `embedded` (a broker for tests) and the names of `nsqfast.client` can be imported from here. They are loaded when
+the first of them is used: this module is run before any other of the package, and `import nsqfast` should cost nothing.
 `python -m nsqfast` says what else there is.
 
 pytest warns of packages with a plugin that were imported before it could rewrite their asserts, except where it reads

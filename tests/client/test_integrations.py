@@ -116,6 +116,23 @@ def test_django_publishes_what_is_committed(broker, address, topic, tmp_path):
     assert (jam["item"], jam["quantity"]) == ("jam", 10)
 
 
+# -- an App
+
+
+def test_app_worker_buries_what_is_no_order(broker, address, topic):
+    """app_worker.py under nsqfast-run: its folder is the current one."""
+    publish(address, topic, b"no order", b'{"sku": "gold"}', b'{"sku": "tea"}')
+    words = ("-m", "nsqfast.app.main", "app_worker:app")
+    environment = {"NSQD": address, "TOPIC": topic, "CHANNEL": "c"}
+    with Program(sys.executable, *words, cwd=EXAMPLES, **environment) as worker:
+        worker.read_until("^bill: 3 for tea$")
+        eventually(lambda: left(broker, topic) == 0)
+        assert worker.end() == 0, worker.text
+    assert set(take_bodies(address, f"{topic}-dead", 2)) == {b"no order", b'{"sku": "gold"}'}
+    assert "PayloadError: the body is no Order: JSON is malformed" in worker.text
+    assert "KeyError: 'gold'" in worker.text
+
+
 # -- services
 
 
