@@ -294,9 +294,9 @@ locks: $(READY) ## the versions and hashes that images, wheels and audits instal
 
 # nsqadmin asks for a later aiohttp than the rest, so each has an environment of its own.
 LOWEST_OF_admin = --extra server --extra admin
-LOWEST_OF_rest = --extra server --extra arrow --extra opentelemetry
+LOWEST_OF_rest = --extra server --extra arrow --extra msgspec --extra opentelemetry --extra pydantic
 LOWEST_TESTS_admin = tests/nsqadmin tests/net
-LOWEST_TESTS_rest = tests/client tests/nsqd tests/nsqlookupd tests/streams tests/archives tests/tools \
+LOWEST_TESTS_rest = tests/app tests/client tests/nsqd tests/nsqlookupd tests/streams tests/archives tests/tools \
     --deselect='tests/nsqd/test_checkup.py::test_the_other_daemons[nsqadmin]'
 lowest: ext ## tests with the lowest version of each dependency that pyproject.toml allows
 	@$(WITH_GROUP) locks

@@ -9,7 +9,7 @@ and goes to TOPIC-dead after three attempts. Needs `pip install 'nsqfast[msgspec
 
 import logging
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -34,7 +34,7 @@ class Bill:
 
 
 @asynccontextmanager
-async def lifespan(_app: App) -> AsyncIterator[Mapping[str, object]]:
+async def lifespan(_app: App) -> AsyncGenerator[Mapping[str, object]]:
     """In place of a database; the handlers get it by its name."""
     print("open", flush=True)
     yield {"prices": {"tea": 3, "coffee": 4}}

@@ -13,7 +13,7 @@ import contextlib
 import inspect
 import logging
 import threading
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
@@ -297,7 +297,7 @@ class App:
             await self.wait()
 
     @contextlib.asynccontextmanager
-    async def _open_page(self, address: str) -> AsyncIterator[None]:
+    async def _open_page(self, address: str) -> AsyncGenerator[None]:
         if not address:
             yield
             return

@@ -3,11 +3,12 @@
 import asyncio
 import contextlib
 import logging
+import os
 import signal
 import tempfile
 import time
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from functools import partial
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from nsqfast.app.changes import Changes
 from nsqfast.app.health import OK, STARTING, STOPPING, Health
 from nsqfast.app.options import Options
 from nsqfast.app.page import Page, write_registry
-from nsqfast.app.worker import Worker, start_worker
+from nsqfast.app.worker import METRICS_VARIABLE, Worker, start_worker
 from nsqfast.errors import NsqfastError
 from nsqfast.extras import find_missing
 from nsqfast.signals import watch_signals
@@ -135,12 +136,13 @@ class Supervisor:
     # -- what others see
 
     @contextlib.asynccontextmanager
-    async def _open_page(self, folder: Path) -> AsyncIterator[None]:
+    async def _open_page(self, folder: Path) -> AsyncGenerator[None]:
         if not self._options.http_address:
             yield
             return
         has_metrics = not find_missing("prometheus")
-        write = partial(write_registry, folder=str(folder)) if has_metrics else None
+        figures = os.environ.get(METRICS_VARIABLE, str(folder))
+        write = partial(write_registry, folder=figures) if has_metrics else None
         page = Page(self._options.http_address, self._look, write)
         log.info("listening on %s", await page.start())
         try:

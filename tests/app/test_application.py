@@ -4,13 +4,23 @@ import asyncio
 import contextlib
 import dataclasses
 import functools
+import inspect
 import threading
 
 import pytest
 
 import nsqfast.client.sync
 from nsqfast import App
-from nsqfast.client import ClosedError, Config, Message, Middleware, OptionsError, Producer
+from nsqfast.app.subscription import ConsumerOptions
+from nsqfast.client import (
+    ClosedError,
+    Config,
+    Consumer,
+    Message,
+    Middleware,
+    OptionsError,
+    Producer,
+)
 from nsqfast.client.envelope import add_headers
 from nsqfast.errors import PayloadError
 from support.waiting import until
@@ -302,6 +312,11 @@ async def test_what_a_lifespan_cannot_yield(address, resources, error):
     app = make_app(address, lifespan=make_lifespan(resources, []))
     with pytest.raises(OptionsError, match=error):
         await app.__aenter__()
+
+
+def test_type_checkers_know_all_options_of_a_consumer():
+    keywords = inspect.signature(Consumer).parameters.keys() - {"topic", "channel"}
+    assert ConsumerOptions.__annotations__.keys() == keywords
 
 
 async def test_an_invalid_topic(address):

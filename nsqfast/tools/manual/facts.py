@@ -273,7 +273,8 @@ than five times in a minute, it ends, too.
 """,
     {
         "While one writes worker.py": "nsqfast-run worker:app --reload",
-        "Four processes, and a page for Kubernetes and Prometheus": "nsqfast-run worker:app --workers=4 --http-address=:8080",
+        "Four processes, and a page for probes and Prometheus": "nsqfast-run worker:app --workers=4 \\\n"
+        "    --http-address=:8080",
     },
     words="MODULE:APP [flags]",
     signals={
