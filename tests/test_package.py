@@ -7,6 +7,7 @@ import pytest
 
 import nsqfast
 from nsqfast import client
+from nsqfast.app.application import App
 
 OF_PACKAGE = {"EmbeddedNsqd", "NSQ_VERSION", "__version__", "embedded"}
 
@@ -52,7 +53,8 @@ def test_a_broker_is_loaded_when_it_is_run():
 
 
 def test_its_names_are_those_of_the_client():
-    assert set(nsqfast.__all__) == {*client.__all__} | OF_PACKAGE
+    assert set(nsqfast.__all__) == {*client.__all__, "App"} | OF_PACKAGE
+    assert nsqfast.App is App
     for name in [*client.__all__, "ArrayBatch"]:
         assert getattr(nsqfast, name) is getattr(client, name)
 

@@ -145,6 +145,7 @@ class App:
 
     @property
     def _nsqd(self) -> list[str]:
+        """Those to publish to."""
         return addresses_or_environment(self._defaults["nsqd"], NSQD)
 
     @property

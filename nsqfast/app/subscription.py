@@ -112,6 +112,7 @@ class Call:
         self._wants_message, self._wants_headers = MESSAGE in names, HEADERS in names
         self._has_envelope = has_envelope
         self._threads: Threads | None = None
+        self._poster = Poster()
         if not is_coroutine_function(subscription.function):
             self._threads = Threads(subscription.concurrency, subscription.name)
 
@@ -119,7 +120,7 @@ class Call:
         """Decode, and call the function: a coroutine function on the loop, another one in a thread."""
         shown: Message | ThreadMessage = message
         if self._threads is not None:
-            shown = ThreadMessage(message, Poster())
+            shown = ThreadMessage(message, self._poster)
         headers, body = split_headers(message.body) if self._has_envelope else ({}, message.body)
         value = shown if self._decoder is None else decode_body(self._decoder, body)
         named = dict(self._resources)
