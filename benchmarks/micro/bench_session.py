@@ -24,6 +24,9 @@ MPUB = b"MPUB t\n%s%s%s" % (
     (200).to_bytes(4, "big"),
     BODIES,
 )
+DPUB_TOLD = b"DPUB t 3600000 id\n" + len(BODY).to_bytes(4, "big") + BODY
+TELLS_IDS = b'{"feature_negotiation":true,"nsqfast_deferred_ids":true}'
+TOLD_SIZE = 27
 OK_SIZE = 10
 FRAME_SIZE = 34 + len(BODY)
 STRIDE = 617  # scatters; it has no divisor in common with MESSAGES
@@ -116,6 +119,42 @@ def bench_finish(
     left = benchmark.pedantic(finish, setup=fill, rounds=ROUNDS, warmup_rounds=3)
     assert left == 0
     assert consumer.session.finish_count == consumer.session.message_count >= MESSAGES
+
+
+@pytest.mark.parametrize("standing", [10_000, 100_000], ids=lambda n: f"standing={n}")
+def bench_cancel_deferred(
+    benchmark: BenchmarkFixture, registry: Registry, channel: Channel, standing: int
+) -> None:
+    """A hundred in a buffer, ten times, scattered among so many other deferred messages."""
+    benchmark.extra_info["messages"] = MESSAGES
+    peer = Peer(registry)
+    turn(peer, b"IDENTIFY\n" + len(TELLS_IDS).to_bytes(4, "big") + TELLS_IDS)
+
+    def defer(count: int) -> list[bytes]:
+        answers = turn(peer, DPUB_TOLD * count)
+        return [answers[at : at + 16] for at in range(11, len(answers), TOLD_SIZE)]
+
+    kept = [id for _ in range(standing // MESSAGES) for id in defer(MESSAGES)]
+    buffers: list[bytes] = []
+
+    def fill() -> None:
+        written(peer)
+        kept.extend(defer(MESSAGES))
+        step = len(kept) // MESSAGES
+        lines = [b"CANCEL_DEFERRED t %s\n" % id for id in kept[::step][:MESSAGES]]
+        del kept[: step * MESSAGES : step]
+        buffers[:] = [
+            b"".join(lines[start : start + PER_TURN]) for start in range(0, MESSAGES, PER_TURN)
+        ]
+
+    def cancel() -> int:
+        for buffer in buffers:
+            feed(peer.connection, buffer)
+        return channel.deferred_count
+
+    left = benchmark.pedantic(cancel, setup=fill, rounds=ROUNDS, warmup_rounds=3)
+    assert left == standing
+    assert set(written(peer)[4:].split(b"\0\0\0\x08")) == {b"\0\0\0\0OK 1"}
 
 
 def bench_circuit(benchmark: BenchmarkFixture, registry: Registry, channel: Channel) -> None:
