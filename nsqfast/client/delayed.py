@@ -132,7 +132,8 @@ def check_handle(topic: str, nsqd: str, id: bytes) -> None:
 
 def _untold(nsqd: str) -> UnsupportedError:
     return UnsupportedError(
-        f"{nsqd} is no nsqfast-nsqd: NSQ's own nsqd tells no ids of deferred messages, and cannot end a delay"
+        f"{nsqd} tells no ids of deferred messages, so no delay can be ended there: NSQ's own nsqd does not, "
+        "nor does an older nsqfast-nsqd"
     )
 
 
