@@ -50,7 +50,7 @@ _ADVICE = (
 def with_advice(text: str) -> str:
     """nsqd's words, and behind them what to write instead, where that is known."""
     for begin, end, advice in _ADVICE:
-        if text.startswith(begin) and text.endswith(end):
+        if text.startswith(begin) and text.endswith(end) and advice not in text:
             return f"{text}; {advice}"
     return text
 
