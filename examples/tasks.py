@@ -14,7 +14,6 @@ import os
 from collections.abc import Callable
 from typing import Generic, ParamSpec
 
-import arguments
 from nsqfast.client.sync import Consumer, Message, Producer
 
 P = ParamSpec("P")
@@ -51,8 +50,7 @@ def perform(message: Message) -> None:
 
 def work(topic: str = "math") -> None:
     with Consumer(topic, "workers", nsqd=NSQD) as consumer:
-        arguments.stop_at_signals(consumer)
-        consumer.run(perform)  # the call that runs ends, what waits is handed back
+        consumer.run(perform)  # at Ctrl-C the call that runs ends, and what waits is handed back
     print("calls finished:", consumer.stats().finished)
 
 

@@ -42,7 +42,6 @@ async def main() -> None:
         nsqlookupd=given.nsqlookupd,
         middleware=[tracing],
     )
-    arguments.stop_at_signals(consumer)
 
     async def ship(message: Message) -> None:
         order = orjson.loads(message.body)["order"]

@@ -3,7 +3,8 @@
 python examples/worker.py [TOPIC [CHANNEL]] [--nsqd HOST:PORT] [--nsqlookupd HOST:PORT] [--consumer-opt KEY,VALUE]
 
 A job is JSON, {"name": "report", "seconds": 0.5}; sixteen run at a time. One that fails is tried again after 5 s, then
-after 10 s, and so on; after four attempts it goes to TOPIC-dead. While jobs fail, backoff lets fewer of all begin.
+after 10 s, and so on; after four attempts it goes to TOPIC-dead. While half of the jobs fail, or more, backoff lets
+fewer of all begin.
 --consumer-opt changes a setting of the client: max_attempts,2.
 """
 
@@ -11,7 +12,7 @@ import asyncio
 import json
 
 import arguments
-from nsqfast.client import Config, Consumer, Message, Producer
+from nsqfast.client import Config, Consumer, Message
 
 CONCURRENCY = 16
 SETTINGS = ("max_attempts,4", "default_requeue_delay,5s")
@@ -26,28 +27,20 @@ async def handle(message: Message) -> None:
 
 
 async def main() -> None:
-    parser = arguments.Parser(__doc__, "jobs", "workers", publishes=True)
+    parser = arguments.Parser(__doc__, "jobs", "workers")
     parser.add_argument("--consumer-opt", action="append", default=[], metavar="KEY,VALUE")
     given = parser.parse()
-    async with Producer(*given.nsqd) as producer:
-
-        async def bury(message: Message) -> None:
-            """If this fails, the message is requeued once more, not lost."""
-            await producer.publish(f"{given.topic}-dead", message.body)
-            print("dead:", message.body.decode(errors="replace"), flush=True)
-
-        consumer = Consumer(
-            given.topic,
-            given.channel,
-            nsqd=given.nsqd,
-            nsqlookupd=given.nsqlookupd,
-            config=Config.parse([*SETTINGS, *given.consumer_opt]),
-            auto_touch=True,  # a job may take longer than nsqd's message timeout
-            giving_up=bury,
-        )
-        arguments.stop_at_signals(consumer)
-        # After a signal, jobs that run have half a minute to end; all others are handed back at once.
-        await consumer.run(handle, concurrency=CONCURRENCY, grace_s=30)
+    consumer = Consumer(
+        given.topic,
+        given.channel,
+        nsqd=given.nsqd,
+        nsqlookupd=given.nsqlookupd,
+        config=Config.parse([*SETTINGS, *given.consumer_opt]),
+        auto_touch=True,  # a job may take longer than nsqd's message timeout
+        dead_letter_topic=f"{given.topic}-dead",
+    )
+    # After a signal, jobs that run have half a minute to end; all others are handed back at once.
+    await consumer.run(handle, concurrency=CONCURRENCY, grace_s=30)
     figures = consumer.stats()
     print(f"jobs finished: {figures.finished}, of which given up: {figures.given_up}")
 

@@ -7,7 +7,6 @@ A mail that is refused is tried again later and later; after three attempts it g
 import argparse
 import asyncio
 import logging
-import signal
 import sys
 
 from nsqfast import Config, Consumer, Message, NsqfastError, Producer
@@ -65,9 +64,6 @@ async def work(arguments: argparse.Namespace) -> None:
             config=Config(max_attempts=ATTEMPTS),
             giving_up=worker.give_up,
         )
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, consumer.request_stop)
         await consumer.run(worker.handle, concurrency=CONCURRENCY)
     stats = consumer.stats()
     print(f"sent {worker.sent}, requeued {stats.requeued}, dead {worker.dead}")
