@@ -106,9 +106,9 @@ class Failures:
         self.given_up += 1
         with self._lock:
             error = self._errors.pop((message.nsqd, message.id), UNKNOWN)
-        what = (
-            f"{_identity(message)} after {message.attempts - 1} attempts; the last error: {error}"
-        )
+        tries = message.attempts - 1
+        times = f"{tries} attempt{'' if tries == 1 else 's'}"
+        what = f"{_identity(message)} after {times}; the last error: {error}"
         try:
             if self._dead_letter_topic is not None:
                 await self._publish(message, self._dead_letter_topic)

@@ -105,7 +105,7 @@ def test_threads_log_the_same(address, topic, caplog):
             logging.getLogger("nsqfast.client").removeHandler(look)
     failed, dropped = lines(caplog)
     assert failed.endswith("at attempt 1 of 1; it comes again in 0 s, to be given up")
-    assert "after 1 attempts; the last error: ValueError('bad')" in dropped
+    assert "after 1 attempt; the last error: ValueError('bad')" in dropped
 
 
 async def test_what_is_kept_of_errors_has_an_end(address, topic, caplog):
