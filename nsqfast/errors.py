@@ -43,7 +43,7 @@ _ADVICE = (
         "it is from nsqd's --min-output-buffer-timeout to --max-output-buffer-timeout",
     ),
     ("E_BAD_BODY IDENTIFY output buffer size ", "", "nsqd's --max-output-buffer-size is the limit"),
-    ("E_AUTH_FIRST ", "", "this nsqd wants a secret: Config(auth_secret=...)"),
+    ("E_AUTH_FIRST AUTH required ", "", "this nsqd wants a secret: Config(auth_secret=...)"),
 )
 
 

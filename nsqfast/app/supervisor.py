@@ -44,7 +44,7 @@ class Supervisor:
     def __init__(self, options: Options) -> None:
         self._options = options
         self._stopping = asyncio.Event()
-        self._changed = asyncio.Event()
+        self._changed = asyncio.Event()  # after each change another one
         self._workers: dict[int, Worker] = {}
         self._started = 0
         self._ends_s: deque[float] = deque(maxlen=RESTARTS_MAX + 1)
@@ -80,25 +80,30 @@ class Supervisor:
             is_wanted = True
             while is_wanted and not self._stopping.is_set():
                 self._started += 1
+                changed = self._changed
                 worker = await start_worker(self._options, folder, self._started)
                 self._workers[number] = worker
+                if changed.is_set():
+                    worker.end()
                 log.info("worker %d: process %d", number, worker.process.pid)
                 end = asyncio.create_task(worker.process.wait())
                 await asyncio.wait({stop, end}, return_when=asyncio.FIRST_COMPLETED)
                 if self._stopping.is_set():
                     worker.end()
-                is_wanted = await self._decide(worker, number, await end)
+                is_wanted = await self._decide(worker, number, await end, changed)
         finally:
             stop.cancel()
 
-    async def _decide(self, worker: Worker, number: int, status: int) -> bool:
+    async def _decide(
+        self, worker: Worker, number: int, status: int, changed: asyncio.Event
+    ) -> bool:
         """Whether it is to be started again, now; WorkersFailedError: that would not help."""
         if worker.was_told or self._stopping.is_set():
             return True
         how = f"worker {number} {describe_end(status)}"
         if self._options.reload:
             log.warning("%s; it is started again after the next change", how)
-            await self._wait_either()
+            await self._wait_either(changed)
             return True
         if status == 0:
             log.info("%s, by itself", how)
@@ -115,9 +120,9 @@ class Supervisor:
             await asyncio.wait_for(self._stopping.wait(), PAUSE_S)
         return True
 
-    async def _wait_either(self) -> None:
-        """Until sources change, or the end."""
-        waits = [asyncio.create_task(each.wait()) for each in (self._changed, self._stopping)]
+    async def _wait_either(self, changed: asyncio.Event) -> None:
+        """Until sources have changed, or the end."""
+        waits = [asyncio.create_task(each.wait()) for each in (changed, self._stopping)]
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         for each in waits:
             each.cancel()
@@ -129,9 +134,9 @@ class Supervisor:
         changes = Changes(Path.cwd())
         while True:
             log.info("%s has changed, starting again", await changes.wait())
+            changed, self._changed = self._changed, asyncio.Event()
+            changed.set()
             self._end_all()
-            self._changed.set()
-            self._changed.clear()
 
     # -- what others see
 

@@ -44,6 +44,9 @@ async def start_worker(options: Options, folder: Path, number: int) -> Worker:
     level = {value: word for word, value in LEVELS.items()}[options.log_level]
     flags = [f"--log-level={level}", *([f"--http-address={page}"] if options.http_address else [])]
     environment = {PARENT_VARIABLE: str(os.getpid()), READY_VARIABLE: str(ready)}
+    if options.reload:
+        # Python takes the code of a source that was changed within the same second, and kept its size, for its own.
+        environment["PYTHONDONTWRITEBYTECODE"] = "1"
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",

@@ -175,7 +175,7 @@ async def _introduce(
     connection.proceed()
     if features.auth_required:
         if not config.auth_secret:
-            raise RefusedError("E_AUTH_FIRST AUTH required")
+            raise RefusedError("E_AUTH_FIRST nsqd wants an auth_secret")
         await connection.ask(_sized(b"AUTH\n", config.auth_secret.encode()))
     return features
 

@@ -384,10 +384,7 @@ def test_authorization(implementation, tmp_path, topic):
                     [batch_of([b"a"])], make_options(address_of(server), topic, **more)
                 )
 
-            with pytest.raises(
-                RefusedError,
-                match=r"E_AUTH_FIRST .*; this nsqd wants a secret: Config\(auth_secret=...\) \(127.0.0.1:\d+\)$",
-            ):
+            with pytest.raises(RefusedError, match="E_AUTH_FIRST .* auth_secret .*127.0.0.1"):
                 publish()
             with pytest.raises(RefusedError, match="E_AUTH_FAILED"):
                 publish(**{"nsq.auth_secret": "wrong"})

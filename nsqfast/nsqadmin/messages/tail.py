@@ -300,7 +300,8 @@ def describe(results: list[Result]) -> list[str]:
 def explain(error: str) -> str:
     """The meaning of nsqd's error for a tail."""
     reason = next((text for word, text in WANTED.items() if word in error), "")
-    return f"{reason} ({error})" if reason else error
+    # nsqd's own words: what follows them tells programs what to write.
+    return f"{reason} ({error.partition('; ')[0]})" if reason else error
 
 
 def _event(name: str, data: object) -> bytes:
