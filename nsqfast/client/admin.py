@@ -39,6 +39,7 @@ T = TypeVar("T")
 TIMEOUT_S = 10.0
 LIMIT = 20
 ID_SIZE = 16
+PEERS_KEPT_MAX = 10_000  # nsqlookupd may list others each time
 
 
 class Admin(Resource):
@@ -75,7 +76,7 @@ class Admin(Resource):
             )
         if timeout_s <= 0:
             raise OptionsError("timeout_s is positive")
-        self._config = config or Config()
+        self._config = Config.given(config)
         self._tls: ssl.SSLContext | bool = lookupd_context(self._config) or True
         self._timeout_s = timeout_s
         self._session: aiohttp.ClientSession | None = None
@@ -259,6 +260,8 @@ class Admin(Resource):
         assert self._session is not None
         secret = self._config.auth_secret if kind is NSQD else ""
         headers = {"Authorization": f"Bearer {secret}"} if secret else {}
+        if len(self._peers) > PEERS_KEPT_MAX:
+            self._peers.clear()  # what is asked again only has to introduce itself again
         for url in urls:
             if url not in self._peers:
                 self._peers[url] = HttpPeer(url, kind, self._session, self._tls, headers)

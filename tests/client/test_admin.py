@@ -22,6 +22,8 @@ from nsqfast.client import (
     WrongPeerError,
     sync,
 )
+from nsqfast.client.admin import PEERS_KEPT_MAX
+from nsqfast.client.admin_http import NSQD
 from support.authd import AuthServer, grant, permit
 from support.server import start_nsqd, start_nsqlookupd
 from support.waiting import until
@@ -455,3 +457,18 @@ def test_after_a_fork_it_starts_again(ours, topic):
             os._exit(2)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     admin.close()
+
+
+async def test_what_is_kept_of_peers_has_an_end(dead):
+    """However many nsqd an nsqlookupd lists, others each time."""
+    async with Admin(dead) as admin:
+        many = [f"http://10.0.{n >> 8}.{n & 255}:4151" for n in range(PEERS_KEPT_MAX + 1)]
+        assert len(admin._each(many, NSQD)) == len(many)
+        admin._each(["http://10.1.0.0:4151"], NSQD)
+        assert len(admin._peers) == 1
+
+
+@pytest.mark.parametrize("kind", [Admin, sync.Admin])
+def test_a_config_that_is_none(dead, kind):
+    with pytest.raises(OptionsError, match="it is a Config"):
+        kind(dead, config={})
