@@ -17,7 +17,8 @@ from wheels.sources import ROOT
 PLACE = ROOT / "build" / "chroot"
 PACKAGES = ["python3", "python3-venv", "ca-certificates", "curl"]
 PAGE = "docs/tutorial.md"
-EXTRAS = "server,admin"  # that the page installs
+EXTRAS = "server,admin,msgspec"  # that the page installs
+TEST_TOOL = "pytest"  # the page installs it by itself
 # What runs the page stands beside it; it needs Python alone.
 COPIED = ["tests/documents", "tests/support/__init__.py", "tests/support/network.py", PAGE]
 TAG = "import sys; print('cp{}{}'.format(*sys.version_info[:2]))"
@@ -113,7 +114,9 @@ def put_wheels(base: Path, wheel: Path) -> None:
     load = (
         "python3 -m venv /tmp/load && /tmp/load/bin/pip download -q -d /wheels --find-links /wheels"
     )
-    if enter(base, "sh", "-ec", f"{load} '/wheels/{wheel.name}[{EXTRAS}]'; rm -rf /tmp/load"):
+    if enter(
+        base, "sh", "-ec", f"{load} '/wheels/{wheel.name}[{EXTRAS}]' {TEST_TOOL}; rm -rf /tmp/load"
+    ):
         raise SystemExit("nsqfast: what the wheel needs could not be had")
     (base / "etc" / "pip.conf").write_text("[global]\nno-index = true\nfind-links = /wheels\n")
 
