@@ -57,7 +57,12 @@ def test_an_error_says_where_the_help_is():
 
 
 READ = [[each.command, "--help"] for each in PROGRAMS]
-READ += [["nsqd", "--version"], ["nsq-tail", "--version"], ["bench", "--version"]]
+READ += [
+    ["nsqd", "--version"],
+    ["nsq-tail", "--version"],
+    ["bench", "--version"],
+    ["run", "--version"],
+]
 READ += [["bench", "pub", "--help"], ["spark", "ingest", "--help"], ["completion", "bash"]]
 
 

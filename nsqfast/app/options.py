@@ -1,6 +1,5 @@
 """The flags of nsqfast-run."""
 
-import sys
 from dataclasses import dataclass
 
 from nsqfast.command_line import flags_or_help, refuse_words
@@ -16,6 +15,7 @@ from nsqfast.options import (
     defaults,
     option,
 )
+from nsqfast.stdout import print_text
 from nsqfast.version import own_line
 
 PROGRAM = "nsqfast-run"
@@ -57,7 +57,7 @@ def parse(argv: list[str]) -> Options:
     more, words = flags_or_help(flags, plain, rest, PROGRAM, ABOUT)
     given.update(more)
     if given.pop("version", False):
-        sys.stdout.write(f"{own_line()}\n")
+        print_text(own_line())
         raise SystemExit(0)
     refuse_words(PROGRAM, rest, words)
     if not target:

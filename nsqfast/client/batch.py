@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from nsqfast._ext.client.answer_rows import finish_rows, requeue_rows, touch_rows
 from nsqfast._ext.client.columns import Taken
+from nsqfast.client.config import check_delay_s
 from nsqfast.protocol import MESSAGE_ID_SIZE
 
 if TYPE_CHECKING:
@@ -65,12 +66,13 @@ class ArrayBatch:
     ) -> int:
         """REQ these rows, or all, with this delay; None = default_requeue_delay × attempts, max_requeue_delay at most.
 
-        With `backoff` the consumer may slow down; all rows count as one failure. Without it, the caller decides about
-        pauses.
+        With `backoff` each row counts as a failure, and the consumer may pause once. Without it, the caller decides
+        about pauses. TypeError: the delay is no number of seconds.
         """
+        delay_ms = None if delay_s is None else max(0, round(check_delay_s(delay_s) * 1000))
         chosen = self._answer(rows)
-        if delay_s is not None:
-            return self._requeue(chosen, max(0, round(delay_s * 1000)), backoff)
+        if delay_ms is not None:
+            return self._requeue(chosen, delay_ms, backoff)
         is_chosen = np.frombuffer(chosen, np.bool_)
         count = 0
         for attempts in np.unique(self.attempts[is_chosen]).tolist():

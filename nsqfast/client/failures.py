@@ -165,5 +165,6 @@ def _identity(message: Failed) -> str:
 
 
 def _in_one_line(error: BaseException) -> str:
-    text = " ".join(repr(error).split())
-    return "".join(sign if sign.isprintable() else "?" for sign in text[:ERROR_LENGTH_MAX])
+    from nsqfast.logs import escape_controls  # late: few programs have failures
+
+    return escape_controls(" ".join(repr(error).split()))[:ERROR_LENGTH_MAX]

@@ -149,6 +149,18 @@ async def test_delays_of_a_requeue(address, topic):
         assert message.finish()
 
 
+async def test_delays_of_rows(address, topic):
+    """As above: no row counts as answered."""
+    async with Producer(address) as producer:
+        await producer.publish(topic, b"x")
+    async with Consumer(topic, "c", nsqd=address) as consumer:
+        async for batch in consumer.arrays(max_wait_s=0):
+            with pytest.raises(TypeError, match="delay_s is a number of seconds: 60, not datetime"):
+                batch.requeue(delay_s=dt.timedelta(minutes=1))
+            assert batch.finish() == 1
+            break
+
+
 # -- asyncio and threads mixed up
 
 
