@@ -15,17 +15,8 @@ from support.imports import ROOT, list_package_sources, read_python_imports
 pytestmark = pytest.mark.timeout(300)
 
 FUNCTION_LINES_MAX = 70
-MODULE_LINES_MAX = 450
-# Longer than that for a reason: their parts belong together. None grows, and what shrinks stays so.
-LONG_MODULE_LINES_MAX = 700
-LONG_MODULES = {
-    "_ext/dev/loops.pyx": 452,
-    "nsqfast/client/consumer.py": 458,
-    "_ext/disk/ackfile.pyx": 522,
-    "_ext/server/session.pyx": 456,
-    "_ext/server/connection.pyx": 536,
-    "_ext/broker/topic.pyx": 457,
-}
+# One class in one file beats a class over four: a ceiling, not an aim.
+MODULE_LINES_MAX = 800
 
 # A def, cdef or cpdef with parameters; a class or a C declaration is none.
 CYTHON_FUNCTION = re.compile(
@@ -110,7 +101,7 @@ def test_stubs_say_what_modules_hold():
 
 def test_sizes():
     paths = [ROOT / "setup.py", *(ROOT / "examples").rglob("*.py"), *list_package_sources()]
-    long_modules, long_functions = {}, []
+    long_modules, long_functions = [], []
     for path in paths:
         if path.suffix == ".pxd":
             continue
@@ -118,10 +109,9 @@ def test_sizes():
         functions = cython_functions(text) if path.suffix == ".pyx" else python_functions(text)
         long_functions += [(name, *each) for each in functions if each[1] > FUNCTION_LINES_MAX]
         if text.count("\n") > MODULE_LINES_MAX:
-            long_modules[name] = text.count("\n")
+            long_modules.append((name, text.count("\n")))
     assert long_functions == []
-    assert long_modules == LONG_MODULES
-    assert max(long_modules.values()) <= LONG_MODULE_LINES_MAX
+    assert long_modules == []
 
 
 def list_compiled_imports(path):
