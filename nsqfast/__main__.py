@@ -10,9 +10,9 @@ Exit status 0, 2 for a word that is no program; otherwise the program's own.
 import importlib
 import sys
 
-from nsqfast.overview import VERSION_LINES, compose_overview
-from nsqfast.programs import PREFIX, PROGRAMS
-from nsqfast.stdout import print_text
+from nsqfast.program.overview import VERSION_LINES, compose_overview
+from nsqfast.program.programs import PREFIX, PROGRAMS
+from nsqfast.program.stdout import print_text
 
 _HELP = ("--help", "-help", "-h")
 _VERSION = ("--version", "-version")

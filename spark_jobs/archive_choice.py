@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from nsqfast.archives import Archive, Damage, FileFinder, FileNames
 from nsqfast.archives.files import JSONL, LINES, PART, ROWS
 from nsqfast.errors import OptionsError
-from nsqfast.gotext import os_error
 from nsqfast.spark_jobs.archive_inspection import digest
 from nsqfast.spark_jobs.archive_options import KEEP
 from nsqfast.spark_jobs.archive_rows import ArchiveFile
 from nsqfast.tools.shared.program import log
+from nsqfast.wire.gotext import os_error
 
 if TYPE_CHECKING:
     from nsqfast.spark_jobs.archive_ledger import Ledger, Loaded

@@ -18,10 +18,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from nsqfast.errors import OptionsError
-from nsqfast.gotext import os_error
 from nsqfast.spark_jobs.folders import Folder
 from nsqfast.spark_jobs.partitions import delete_batches, has_batches
 from nsqfast.tools.shared.durable import open_private
+from nsqfast.wire.gotext import os_error
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

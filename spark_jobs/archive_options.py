@@ -4,10 +4,19 @@ import re
 from dataclasses import dataclass, field
 
 from nsqfast.archives.names import DATETIME_FORMAT, FILENAME_FORMAT, read_zone
-from nsqfast.names import describe_invalid, is_valid_name
-from nsqfast.options import BOOL, DURATION, INT, STRING, STRINGS, PlainError, option, text_such_as
+from nsqfast.program.options import (
+    BOOL,
+    DURATION,
+    INT,
+    STRING,
+    STRINGS,
+    PlainError,
+    option,
+    text_such_as,
+)
 from nsqfast.spark_jobs.options import JobOptions, TopicOptions
 from nsqfast.tools.replay.options import parse_time_ns
+from nsqfast.wire.names import describe_invalid, is_valid_name
 
 SKIP, KEEP = "skip", "keep"
 

@@ -10,10 +10,10 @@ import time
 from typing import TYPE_CHECKING
 
 from nsqfast.errors import OptionsError
+from nsqfast.program.stdout import print_text
 from nsqfast.spark_jobs.compact_options import Options
 from nsqfast.spark_jobs.job import EXIT_OK, Job, run_job
 from nsqfast.spark_jobs.options import parser
-from nsqfast.stdout import print_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from nsqfast.options import BOOL, INT, STRING, STRINGS, PlainError, option
+from nsqfast.program.options import BOOL, INT, STRING, STRINGS, PlainError, option
 from nsqfast.spark_jobs.options import JobOptions, TopicOptions
 
 TARGET_SIZE = 128 << 20

@@ -3,13 +3,13 @@
 import os
 from dataclasses import dataclass
 
-from nsqfast.names import describe_invalid, is_valid_name
-from nsqfast.options import BOOL, DURATION, INT, STRING, PlainError, option, text_such_as
+from nsqfast.program.options import BOOL, DURATION, INT, STRING, PlainError, option, text_such_as
 from nsqfast.spark.spool.segments import ARROW
 from nsqfast.spark.spool.segments import FORMATS as SEGMENT_FORMATS
 from nsqfast.spark_jobs.layout import FORMATS, PARQUET
 from nsqfast.spark_jobs.options import ANY_NUMBER, AddressOptions, JobOptions, TopicOptions
 from nsqfast.tools.shared.options import AUTH_SECRET_HELP, CLIENT_OPTIONS, CONSUMER_HELP
+from nsqfast.wire.names import describe_invalid, is_valid_name
 
 EMBEDDED, EXTERNAL = "embedded", "external"
 RECEIVERS = (EMBEDDED, EXTERNAL)

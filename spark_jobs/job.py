@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from nsqfast.errors import NsqfastError
-from nsqfast.options import FlagError
+from nsqfast.program.options import FlagError
 from nsqfast.spark_jobs.failures import explain, spark_errors, without_traces
 from nsqfast.spark_jobs.options import JobOptions
 from nsqfast.spark_jobs.reports import Reports

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nsqfast.errors import OptionsError
-from nsqfast.gotext import os_error
 from nsqfast.spark_jobs.failures import explain
+from nsqfast.wire.gotext import os_error
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType

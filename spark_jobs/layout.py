@@ -7,7 +7,7 @@ writing the same batch again replaces them.
 
 from typing import TYPE_CHECKING
 
-from nsqfast.options import PlainError
+from nsqfast.program.options import PlainError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

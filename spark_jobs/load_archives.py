@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nsqfast.errors import OptionsError
+from nsqfast.program.stdout import print_text
 from nsqfast.spark_jobs.archive_options import Options
 from nsqfast.spark_jobs.job import EXIT_BAD, EXIT_OK, Job, run_job
 from nsqfast.spark_jobs.options import parser
-from nsqfast.stdout import print_text
 from nsqfast.tools.shared.program import log
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ import sys
 from typing import TYPE_CHECKING
 
 from nsqfast.errors import PackageMissingError
-from nsqfast.extras import check, needs
+from nsqfast.program.extras import check, needs
+from nsqfast.program.stdout import print_text
 from nsqfast.spark_jobs.options import ABOUTS, PROGRAM
-from nsqfast.stdout import print_text
 from nsqfast.version import NSQ_VERSION, own_line
 
 if TYPE_CHECKING:

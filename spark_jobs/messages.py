@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from nsqfast.errors import OptionsError
-from nsqfast.options import PlainError
+from nsqfast.program.options import PlainError
 from nsqfast.spark_jobs.folders import Folder
 from nsqfast.spark_jobs.partitions import no_pattern
 

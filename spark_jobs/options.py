@@ -12,10 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from nsqfast.names import describe_invalid, is_valid_name
-from nsqfast.options import INT, STRING, STRINGS, PlainError, option, text_such_as
+from nsqfast.program.options import INT, STRING, STRINGS, PlainError, option, text_such_as
 from nsqfast.tools.shared.discovery import base_url
 from nsqfast.tools.shared.options import LOOKUPD_HELP, METRICS_HELP, NSQD_HELP, parse_tool
+from nsqfast.wire.names import describe_invalid, is_valid_name
 
 T = TypeVar("T", bound="JobOptions")
 

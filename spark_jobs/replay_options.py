@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from nsqfast.options import (
+from nsqfast.program.options import (
     BOOL,
     DURATION,
     FLOAT,

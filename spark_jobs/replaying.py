@@ -10,13 +10,13 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from nsqfast.errors import NsqfastError
-from nsqfast.options import PlainError
+from nsqfast.program.options import PlainError
+from nsqfast.program.stdout import print_text
 from nsqfast.spark_jobs.failures import explain, spark_errors
 from nsqfast.spark_jobs.job import EXIT_BAD, EXIT_FAILED, EXIT_OK, Job
 from nsqfast.spark_jobs.replay_input import ORDER, Input, open_input
 from nsqfast.spark_jobs.replay_options import Options
 from nsqfast.spark_jobs.replay_state import State
-from nsqfast.stdout import print_text
 from nsqfast.tools.shared.program import ToolError, log
 
 if TYPE_CHECKING:

@@ -15,11 +15,11 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.registry import Collector
 
 from nsqfast.errors import OptionsError
-from nsqfast.gotext import os_error
-from nsqfast.options import PlainError
+from nsqfast.program.options import PlainError
 from nsqfast.stats.process import process_metrics
 from nsqfast.tools.shared.metrics import MetricsServer
 from nsqfast.tools.shared.progress import Progress, is_watched
+from nsqfast.wire.gotext import os_error
 
 if TYPE_CHECKING:
     from io import TextIOWrapper

@@ -9,9 +9,9 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from nsqfast import extras
 from nsqfast.errors import OptionsError
-from nsqfast.options import PlainError
+from nsqfast.program import extras
+from nsqfast.program.options import PlainError
 from nsqfast.spark.java import find_java
 from nsqfast.spark.workers import own_home
 from nsqfast.spark_jobs.options import JobOptions

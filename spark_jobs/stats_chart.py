@@ -9,9 +9,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from nsqfast.errors import OptionsError
-from nsqfast.extras import needs
-from nsqfast.gotext import os_error
+from nsqfast.program.extras import needs
 from nsqfast.spark_jobs.stats_figures import Hour
+from nsqfast.wire.gotext import os_error
 
 with needs("--chart", "chart"):
     from matplotlib import rc_context

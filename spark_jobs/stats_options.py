@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from nsqfast import extras
-from nsqfast.options import STRING, STRINGS, PlainError, option
+from nsqfast.program import extras
+from nsqfast.program.options import STRING, STRINGS, PlainError, option
 from nsqfast.spark_jobs.options import JobOptions, TopicOptions
 
 SUFFIXES = (".png", ".svg")

@@ -8,9 +8,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from nsqfast.program.stdout import print_text
 from nsqfast.spark_jobs.stats_figures import Hour
 from nsqfast.spark_jobs.units import show_bytes, show_number, show_seconds
-from nsqfast.stdout import print_text
 
 # In a file or a pipe nothing is cut off.
 WIDTH_MAX = 200

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from nsqfast import logs
+from nsqfast.program import logs
 
 STAMP = r"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{6}"
 

@@ -7,14 +7,14 @@ import textwrap
 import pytest
 
 from nsqfast import __version__
-from nsqfast.command_line import split_flags
-from nsqfast.config_file import UnknownKeysError
 from nsqfast.errors import OptionsError
-from nsqfast.gotext import format_duration, parse_bool, parse_duration_ns, parse_int, quote
 from nsqfast.nsqd.options import Options, default_node_id, expand_statsd_prefix, parse, validate
-from nsqfast.options import FlagError, PlainError, by_key, declared
+from nsqfast.program.command_line import split_flags
+from nsqfast.program.config_file import UnknownKeysError
+from nsqfast.program.options import FlagError, PlainError, by_key, declared
 from nsqfast.tools.manual.facts import FACTS
 from nsqfast.tools.manual.settings import settings_of
+from nsqfast.wire.gotext import format_duration, parse_bool, parse_duration_ns, parse_int, quote
 
 S = 1_000_000_000
 

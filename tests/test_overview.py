@@ -4,8 +4,9 @@ import sys
 
 import pytest
 
-from nsqfast import NSQ_VERSION, overview
-from nsqfast.programs import PROGRAMS
+from nsqfast import NSQ_VERSION
+from nsqfast.program import overview
+from nsqfast.program.programs import PROGRAMS
 from support.commands import run_command
 from support.plain_install import read_project
 

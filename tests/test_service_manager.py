@@ -9,9 +9,9 @@ import time
 
 import pytest
 
-from nsqfast import service_manager
 from nsqfast.nsqd.progress import INTERVAL_S, StartProgress, StopProgress
-from nsqfast.service_manager import Service, Watchdog, notify, notify_progress
+from nsqfast.program import systemd
+from nsqfast.program.systemd import Service, Watchdog, notify, notify_progress
 from support.server import Server, start_nsqd, start_nsqlookupd
 
 SECONDS_MAX = 50
@@ -83,7 +83,7 @@ def test_a_manager_that_is_gone_is_a_line_in_the_log(tmp_path, monkeypatch, capl
 
 
 def test_a_manager_that_does_not_read_keeps_nobody_waiting_for_long(by_path, monkeypatch, caplog):
-    monkeypatch.setattr(service_manager, "SEND_TIMEOUT_S", 0.01)
+    monkeypatch.setattr(systemd, "SEND_TIMEOUT_S", 0.01)
     for _ in range(10_000):
         notify("WATCHDOG=1")
         if caplog.records:

@@ -7,12 +7,12 @@ import sys
 
 import pytest
 
-from nsqfast.command_line import flags_or_help
-from nsqfast.options import STRING, FlagError, Option, by_group, declared, defaults
-from nsqfast.programs import PROGRAMS
+from nsqfast.program.command_line import flags_or_help
+from nsqfast.program.options import STRING, FlagError, Option, by_group, declared, defaults
+from nsqfast.program.programs import PROGRAMS
+from nsqfast.program.usage import usage
 from nsqfast.spark_jobs.main import JOBS
 from nsqfast.tools.completion.programs import MODULES
-from nsqfast.usage import usage
 
 SETTINGS = [*MODULES.values(), *JOBS.values()]
 

@@ -15,8 +15,8 @@ from nsqfast._ext.core.memory cimport MEMORY_FULL, MEMORY_SLOW, account
 from nsqfast._ext.disk.deferred cimport DiskDeferred
 from nsqfast._ext.disk.disposal cimport Disposal, drop_heap
 
-from nsqfast.names import is_ephemeral
-from nsqfast.refusals import NotTakenError
+from nsqfast.wire.names import is_ephemeral
+from nsqfast.wire.refusals import NotTakenError
 
 log = logging.getLogger("nsqd")
 

@@ -32,7 +32,7 @@ from nsqfast._ext.disk.reader cimport SKIPPED_MAX, DiskReader
 from nsqfast._ext.disk.scan cimport (AT_END, DAMAGED, GONE, NO_MEMORY, UNREADABLE, is_wanted, memmem)
 
 from nsqfast._ext.core.message import free_pinned, pin_deliveries, unpin_deliveries
-from nsqfast.refusals import NotTakenError
+from nsqfast.wire.refusals import NotTakenError
 
 cdef enum:
     # Messages that one part may change, and bytes of their bodies that it may copy; the last may take more.

@@ -15,8 +15,8 @@ from nsqfast._ext.core.message cimport Delivery, get_be32, message_drop, message
 from nsqfast._ext.disk.backlog cimport Backlog
 from nsqfast._ext.disk.deferred cimport DiskDeferred
 
-from nsqfast.names import is_ephemeral
-from nsqfast.refusals import NotTakenError
+from nsqfast.wire.names import is_ephemeral
+from nsqfast.wire.refusals import NotTakenError
 
 log = logging.getLogger("nsqd")
 

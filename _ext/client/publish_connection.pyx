@@ -19,7 +19,7 @@ from nsqfast._ext.protocol.publish_command cimport Encoded, as_bodies, as_body, 
 from nsqfast.errors import (
     BufferFullError, ClosedError, NotConnectedError, OutcomeUnknownError, PublishRefusedError,
 )
-from nsqfast.names import check_name
+from nsqfast.wire.names import check_name
 
 cdef double TICK_S_MIN = 0.01
 cdef double SECOND_NS = 1e9

@@ -3,8 +3,8 @@
 What belongs here: the numbers of NSQ's protocols, and every limit that a peer or an operator may run into: how large,
 how many, how long. What does not: numbers that only tune the algorithm beside them, such as units of a budget, the size
 of a batch or a growth factor; those of files, which are in the package `disk`; and options, which are in `settings`.
-Python has the protocols' numbers in nsqfast/protocol.py; a test compares the two. session.pyx asserts relations between
-limits.
+Python has the protocols' numbers in nsqfast/wire/protocol.py; a test compares the two. session.pyx asserts relations
+between limits.
 """
 
 from libc.stdint cimport int64_t

@@ -11,8 +11,8 @@ from nsqfast._ext.server.host cimport PHASE_DRAINING
 
 from nsqfast._ext.protocol.frame import encode
 from nsqfast.errors import ProtocolError
-from nsqfast.names import quote
-from nsqfast.refusals import REFUSED
+from nsqfast.wire.names import quote
+from nsqfast.wire.refusals import REFUSED
 
 cdef int64_t ASK_AGAIN_NS = 10000000000
 

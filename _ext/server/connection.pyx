@@ -28,7 +28,7 @@ from nsqfast._ext.server.host cimport (
 
 from nsqfast._ext.protocol.frame import encode
 from nsqfast.errors import ProtocolError
-from nsqfast.gotext import format_address, format_peer_host
+from nsqfast.wire.gotext import format_address, format_peer_host
 from nsqfast.streams.adapter import Stacked, StreamError
 
 log = logging.getLogger("nsqd")

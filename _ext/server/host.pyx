@@ -9,7 +9,7 @@ from nsqfast._ext.core.limits cimport (
 from nsqfast._ext.core.memory cimport MEMORY_SPILL, account, charge
 
 from nsqfast._ext.protocol.frame import encode
-from nsqfast.refusals import REFUSED
+from nsqfast.wire.refusals import REFUSED
 
 log = logging.getLogger("nsqd")
 

@@ -16,8 +16,8 @@ from nsqfast._ext.server.partial_command cimport COSTLY_UNITS, invalid, text
 
 from nsqfast._ext.protocol.frame import encode
 from nsqfast.errors import ProtocolError
-from nsqfast.names import is_valid_name, quote
-from nsqfast.refusals import PUBLISH_REFUSED, NotTakenError
+from nsqfast.wire.names import is_valid_name, quote
+from nsqfast.wire.refusals import PUBLISH_REFUSED, NotTakenError
 
 cdef int64_t MS = 1000000
 # Why a broker refuses that is being emptied; what clients make of it is to try another one.

@@ -34,8 +34,8 @@ from nsqfast._ext.server.partial_command cimport COSTLY_UNITS, invalid, text
 
 from nsqfast._ext.protocol.frame import encode
 from nsqfast.errors import ProtocolError
-from nsqfast.identify import identify as read_identity
-from nsqfast.names import is_valid_name, quote
+from nsqfast.wire.identify import identify as read_identity
+from nsqfast.wire.names import is_valid_name, quote
 from nsqfast.streams import upgrades
 
 assert <int> LINE_SIZE_MAX < <int> INPUT_SIZE, "a line fits into an input buffer of the least size"

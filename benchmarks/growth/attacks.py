@@ -26,7 +26,7 @@ from growth.wire import (
     mpub,
     pub,
 )
-from nsqfast.protocol import MAGIC_V2
+from nsqfast.wire.protocol import MAGIC_V2
 from server.idle import NO_HEARTBEATS
 from server.idle import Crowd as IdleCrowd
 

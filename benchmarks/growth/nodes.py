@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from growth.attacks import wait_until
 from growth.probing import Probed
 from growth.wire import SECONDS_MAX, Web, address_of
-from nsqfast.protocol import MAGIC_V1
+from nsqfast.wire.protocol import MAGIC_V1
 from server.lookupd_protocol import OK, identify, read_exactly, read_identity
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Self
 
-from nsqfast.protocol import MAGIC_V2
+from nsqfast.wire.protocol import MAGIC_V2
 from server.lookupd_protocol import read_exactly
 
 if TYPE_CHECKING:

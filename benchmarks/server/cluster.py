@@ -7,7 +7,7 @@ import socket
 import time
 from typing import TYPE_CHECKING, Self
 
-from nsqfast.protocol import MAGIC_V1
+from nsqfast.wire.protocol import MAGIC_V1
 from server.lookupd_protocol import OK, identify, read_exactly, read_identity
 
 if TYPE_CHECKING:

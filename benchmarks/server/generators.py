@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nsqfast.gotext import parse_duration_ns
+from nsqfast.wire.gotext import parse_duration_ns
 from server.implementation import ROOT, go_tool
 
 NSQFAST_BENCH, GO_TOOLS, WRK = "nsqfast-bench", "Go's tools", "wrk"

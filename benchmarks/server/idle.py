@@ -10,7 +10,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
-from nsqfast.protocol import MAGIC_V2
+from nsqfast.wire.protocol import MAGIC_V2
 from server.usage import cpu_ns
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 
-from nsqfast.protocol import MAGIC_V1
+from nsqfast.wire.protocol import MAGIC_V1
 from server.broker import START_SECONDS_MAX, Broker
 from server.lookupd_protocol import identify, read_identity
 

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nsqfast.options import Common, Option, by_group, declared, defaults
+from nsqfast.program.options import Common, Option, by_group, declared, defaults
 from nsqfast.spark_jobs.main import JOBS
 from nsqfast.spark_jobs.options import ABOUTS
 from nsqfast.tools.completion.programs import MODULES

@@ -31,7 +31,7 @@ from nsqfast.client.payload import Encoder, decoder_of, encode_value
 from nsqfast.client.producer import Producer
 from nsqfast.client.sync.loop_thread import new_event_loop
 from nsqfast.errors import ClosedError, OptionsError
-from nsqfast.signals import watch_signals
+from nsqfast.program.signals import watch_signals
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from nsqfast.app.options import Options, parse
 from nsqfast.errors import NsqfastError
-from nsqfast.options import FlagError
+from nsqfast.program.options import FlagError
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s[%(process)d]: %(message)s"
 

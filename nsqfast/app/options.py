@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from nsqfast.command_line import flags_or_help, refuse_words
-from nsqfast.logs import LEVEL, LEVEL_HELP, LEVELS
-from nsqfast.options import (
+from nsqfast.program.command_line import flags_or_help, refuse_words
+from nsqfast.program.logs import LEVEL, LEVEL_HELP, LEVELS
+from nsqfast.program.options import (
     BOOL,
     INT,
     STRING,
@@ -15,7 +15,7 @@ from nsqfast.options import (
     defaults,
     option,
 )
-from nsqfast.stdout import print_text
+from nsqfast.program.stdout import print_text
 from nsqfast.version import own_line
 
 PROGRAM = "nsqfast-run"

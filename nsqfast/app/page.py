@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 from nsqfast.app.health import Health
 from nsqfast.client.middleware import Middleware
-from nsqfast.extras import find_missing, needs
 from nsqfast.net import addresses
+from nsqfast.program.extras import find_missing, needs
 
 if TYPE_CHECKING:
     from aiohttp import web

@@ -21,8 +21,8 @@ from nsqfast.app.options import Options
 from nsqfast.app.page import Page, write_registry
 from nsqfast.app.worker import METRICS_VARIABLE, Worker, start_worker
 from nsqfast.errors import NsqfastError
-from nsqfast.extras import find_missing
-from nsqfast.signals import watch_signals
+from nsqfast.program.extras import find_missing
+from nsqfast.program.signals import watch_signals
 
 log = logging.getLogger("nsqfast.app")
 

@@ -9,7 +9,7 @@ from asyncio.subprocess import Process
 from pathlib import Path
 
 from nsqfast.app.options import Options
-from nsqfast.logs import LEVELS
+from nsqfast.program.logs import LEVELS
 
 PARENT_VARIABLE = "NSQFAST_RUN_PARENT"
 READY_VARIABLE = "NSQFAST_RUN_READY"

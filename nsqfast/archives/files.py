@@ -11,7 +11,7 @@ from pathlib import Path
 from nsqfast.archives.names import FileNames, NameFacts
 from nsqfast.archives.unfinished import WORK, is_written_at, list_files
 from nsqfast.errors import OptionsError
-from nsqfast.gotext import os_error
+from nsqfast.wire.gotext import os_error
 
 STDIN = "-"
 LINES, JSONL, PARQUET, ARROW = "lines", "jsonl", "parquet", "arrow"

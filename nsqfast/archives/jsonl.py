@@ -13,7 +13,7 @@ import orjson
 from nsqfast.archives.lines import LineCutter, cut_bodies
 from nsqfast.archives.records import NO_TIME, Damage, OnDamage, Records, join_texts
 from nsqfast.archives.unpack import Block
-from nsqfast.names import is_valid_name
+from nsqfast.wire.names import is_valid_name
 
 INT64_MAX = (1 << 63) - 1
 ATTEMPTS_MAX = (1 << 16) - 1

@@ -13,7 +13,7 @@ from nsqfast.archives.lines import LineCutter, read_lines
 from nsqfast.archives.records import Damage, OnDamage, Records
 from nsqfast.archives.tables import Table
 from nsqfast.archives.unpack import Block, Unpacker, plain_blocks
-from nsqfast.gotext import os_error
+from nsqfast.wire.gotext import os_error
 
 BLOCK_SIZE = 1 << 20
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nsqfast.archives.records import NO_TIME, Column, Damage, OnDamage, Records
-from nsqfast.extras import needs
-from nsqfast.names import is_valid_name
+from nsqfast.program.extras import needs
+from nsqfast.wire.names import is_valid_name
 
 if TYPE_CHECKING:
     from types import ModuleType

@@ -27,7 +27,7 @@ from nsqfast.client.connection import lookupd_context
 from nsqfast.client.discovery import addresses_in, open_session
 from nsqfast.client.lifetime import Logger, Resource
 from nsqfast.errors import OptionsError, RefusedError
-from nsqfast.names import check_name
+from nsqfast.wire.names import check_name
 
 if TYPE_CHECKING:
     import ssl

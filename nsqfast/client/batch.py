@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from nsqfast._ext.client.answer_rows import finish_rows, requeue_rows, touch_rows
 from nsqfast._ext.client.columns import Taken
 from nsqfast.client.config import check_delay_s
-from nsqfast.protocol import MESSAGE_ID_SIZE
+from nsqfast.wire.protocol import MESSAGE_ID_SIZE
 
 if TYPE_CHECKING:
     from nsqfast._ext.client.consume_connection import ConsumeConnection

@@ -18,7 +18,7 @@ from datetime import timedelta
 from typing import Any, Self
 
 from nsqfast.errors import OptionsError
-from nsqfast.gotext import parse_bool, parse_duration_ns, parse_int
+from nsqfast.wire.gotext import parse_bool, parse_duration_ns, parse_int
 
 Duration = timedelta | str
 Seconds = float | None

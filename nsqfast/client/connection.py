@@ -19,14 +19,14 @@ from nsqfast.client.addresses import check_address, local_address
 from nsqfast.client.config import TLS_VERSIONS, Config, milliseconds, seconds
 from nsqfast.client.lifetime import Logger, log
 from nsqfast.errors import ConnectError, OptionsError, ProtocolError, RefusedError
-from nsqfast.gotext import os_error
 from nsqfast.net.addresses import Inet, Unix, parse_address
-from nsqfast.protocol import MAGIC_V2, TELLS_IDS
 from nsqfast.streams import load_snappy
 from nsqfast.streams.adapter import Adapter
 from nsqfast.streams.deflate import Deflate
 from nsqfast.streams.tls import TlsStream
 from nsqfast.version import __version__
+from nsqfast.wire.gotext import os_error
+from nsqfast.wire.protocol import MAGIC_V2, TELLS_IDS
 
 L = TypeVar("L", bound=ClientConnection)
 

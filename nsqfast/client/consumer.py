@@ -31,7 +31,7 @@ from nsqfast.client.stats import ConsumerStats, consumer_stats
 from nsqfast.client.stop_signals import stopped_by_signals
 from nsqfast.client.workers import Workers
 from nsqfast.errors import ClosedError, OptionsError
-from nsqfast.names import check_name
+from nsqfast.wire.names import check_name
 
 if TYPE_CHECKING:
     from nsqfast.client.batch import ArrayBatch

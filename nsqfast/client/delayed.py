@@ -18,7 +18,7 @@ from nsqfast.client.lifetime import Logger, Resource
 from nsqfast.client.middleware import Middleware, around_publish
 from nsqfast.client.payload import Body_contra
 from nsqfast.errors import ConnectError, OptionsError, UnsupportedError
-from nsqfast.names import check_name
+from nsqfast.wire.names import check_name
 
 if TYPE_CHECKING:
     import ssl

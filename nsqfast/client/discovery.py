@@ -18,7 +18,7 @@ from nsqfast.client.config import Config, seconds
 from nsqfast.client.connection import lookupd_context
 from nsqfast.client.lifetime import Logger, log
 from nsqfast.errors import ConnectError, OptionsError, WrongPeerError
-from nsqfast.gotext import join_host_port
+from nsqfast.wire.gotext import join_host_port
 
 if TYPE_CHECKING:
     import ssl

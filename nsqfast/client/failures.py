@@ -15,7 +15,7 @@ from nsqfast.client.config import Config, seconds
 from nsqfast.client.lifetime import Logger
 from nsqfast.client.producer import Producer
 from nsqfast.errors import NsqfastError, OptionsError
-from nsqfast.names import check_name
+from nsqfast.wire.names import check_name
 
 ERRORS_KEPT_MAX = 1000
 ERROR_LENGTH_MAX = 200
@@ -165,6 +165,6 @@ def _identity(message: Failed) -> str:
 
 
 def _in_one_line(error: BaseException) -> str:
-    from nsqfast.logs import escape_controls  # late: few programs have failures
+    from nsqfast.program.logs import escape_controls  # late: few programs have failures
 
     return escape_controls(" ".join(repr(error).split()))[:ERROR_LENGTH_MAX]

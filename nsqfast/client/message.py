@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from nsqfast._ext.client.consume_connection import Message
-from nsqfast.extras import needs
+from nsqfast.program.extras import needs
 
 if TYPE_CHECKING:
     from nsqfast.client.batch import ArrayBatch

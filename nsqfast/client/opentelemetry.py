@@ -19,7 +19,7 @@ from typing import Any
 import orjson
 
 from nsqfast.client.middleware import Middleware
-from nsqfast.extras import needs
+from nsqfast.program.extras import needs
 from nsqfast.version import __version__
 
 with needs("nsqfast.client.opentelemetry", "opentelemetry"):

@@ -19,7 +19,7 @@ from nsqfast._ext.client.consume_connection import Message
 from nsqfast.client.callbacks import check_call, find_call_fault
 from nsqfast.client.middleware import Middleware
 from nsqfast.errors import OptionsError, PayloadError
-from nsqfast.extras import find_missing, needs
+from nsqfast.program.extras import find_missing, needs
 
 T = TypeVar("T")
 M = TypeVar("M")
@@ -132,7 +132,7 @@ def _name(kind: Any) -> str:
 
 def _describe(error: Exception) -> str:
     """One line without the body: of what it may contain, it has no more than a few words."""
-    from nsqfast.logs import escape_controls
+    from nsqfast.program.logs import escape_controls
 
     if type(error).__module__.startswith("pydantic") and hasattr(error, "errors"):
         faults = error.errors(include_url=False, include_context=False, include_input=False)

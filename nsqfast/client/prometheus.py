@@ -16,8 +16,8 @@ from typing import Any, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 from nsqfast.client.middleware import Middleware
-from nsqfast.extras import needs
-from nsqfast.names import is_valid_name
+from nsqfast.program.extras import needs
+from nsqfast.wire.names import is_valid_name
 
 with needs("nsqfast.client.prometheus", "prometheus"):
     from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nsqfast.errors import OptionsError
-from nsqfast.gotext import format_address, os_error
+from nsqfast.wire.gotext import format_address, os_error
 
 # Connections that may wait for accept() while metadata is loaded; the kernel limits it to its own somaxconn.
 BACKLOG_COUNT = 4096

@@ -12,11 +12,11 @@ from collections.abc import Container, Iterable
 from urllib.parse import urlsplit
 
 from nsqfast.errors import OptionsError
-from nsqfast.gotext import quote
 from nsqfast.net.addresses import Bound
 from nsqfast.net.http_message import Request, Response
 from nsqfast.net.http_reply import error_answer
-from nsqfast.refusals import REFUSED
+from nsqfast.wire.gotext import quote
+from nsqfast.wire.refusals import REFUSED
 
 FLAG = "--allowed-host"
 SAFE_METHODS = frozenset(("GET", "HEAD", "OPTIONS"))

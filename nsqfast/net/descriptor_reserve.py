@@ -14,7 +14,7 @@ import os
 import resource
 from collections.abc import Callable
 
-from nsqfast.gotext import os_error
+from nsqfast.wire.gotext import os_error
 
 log = logging.getLogger(__name__)
 

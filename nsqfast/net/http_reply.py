@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from nsqfast.gojson import encode
-from nsqfast.names import is_valid_name
 from nsqfast.net.http_message import JSON, TEXT, Request, Response
 from nsqfast.net.http_query import parse_query
+from nsqfast.wire.gojson import encode
+from nsqfast.wire.names import is_valid_name
 
 VERSION_HEADER = b"X-Nsq-Content-Type: nsq; version=1.0\r\n"
 

@@ -10,10 +10,10 @@ from html import escape
 from typing import Generic, Protocol, TypeVar
 from urllib.parse import quote
 
-from nsqfast.gotext import format_duration
 from nsqfast.net.http_message import HTML, Request, Response
 from nsqfast.net.http_reply import HttpError, error_answer
 from nsqfast.net.router import Router
+from nsqfast.wire.gotext import format_duration
 
 Answer = Response | Awaitable[Response]
 NOT_FOUND = error_answer(404, "NOT_FOUND")

@@ -22,12 +22,12 @@ from typing import cast
 
 from nsqfast._ext.core.log_quota import LogQuota
 from nsqfast._ext.server.http_front import HttpFront
-from nsqfast.gotext import format_address, format_peer_host
 from nsqfast.net.http_limits import DEFAULT_LIMITS, HttpLimits
 from nsqfast.net.http_message import ANSWERED, TEXT, Request, Response, render
 from nsqfast.net.http_receiver import Handler, HttpReceiver
 from nsqfast.net.turns import Turns
 from nsqfast.net.unsent import Unsent
+from nsqfast.wire.gotext import format_address, format_peer_host
 
 log = logging.getLogger(__name__)
 

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from nsqfast.gotext import format_address, os_error
 from nsqfast.net.descriptor_reserve import DescriptorReserve
-from nsqfast.refusals import REFUSED
+from nsqfast.wire.gotext import format_address, os_error
+from nsqfast.wire.refusals import REFUSED
 
 log = logging.getLogger(__name__)
 

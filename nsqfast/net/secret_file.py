@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from nsqfast.errors import OptionsError
-from nsqfast.gotext import os_error
+from nsqfast.wire.gotext import os_error
 
 SECRET_SIZE_MAX = 4096
 

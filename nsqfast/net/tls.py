@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nsqfast.errors import OptionsError
-from nsqfast.extras import needs
-from nsqfast.gotext import os_error
+from nsqfast.program.extras import needs
+from nsqfast.wire.gotext import os_error
 
 TLS_1_2 = 0x303
 ANY_CERTIFICATE, VERIFIED_CERTIFICATE = "require", "require-verify"

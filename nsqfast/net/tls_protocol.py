@@ -12,9 +12,9 @@ from typing import Any, cast
 
 from nsqfast._ext.core.memory import charge_bytes
 from nsqfast._ext.protocol.buffer import ReadBuffer
-from nsqfast.gotext import format_address
 from nsqfast.streams.adapter import StreamError
 from nsqfast.streams.tls import NOT_TLS, TlsStream
+from nsqfast.wire.gotext import format_address
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from nsqfast._ext.core.memory import charge_bytes, is_full
 from nsqfast.net.http_message import TEXT, Request, Response
-from nsqfast.refusals import REFUSED
+from nsqfast.wire.refusals import REFUSED
 
 log = logging.getLogger(__name__)
 

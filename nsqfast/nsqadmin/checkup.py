@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from nsqfast.errors import OptionsError
-from nsqfast.findings import ERROR, OK, Finding
-from nsqfast.gotext import os_error
 from nsqfast.net.checkup import check_limits, check_listeners, check_openness, check_peers
 from nsqfast.nsqadmin.checks import check_addresses, check_options
 from nsqfast.nsqadmin.options import Options
+from nsqfast.program.findings import ERROR, OK, Finding
+from nsqfast.wire.gotext import os_error
 
 
 def check(options: Options) -> Iterator[Finding]:

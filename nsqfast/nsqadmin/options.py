@@ -2,9 +2,17 @@
 
 from dataclasses import dataclass
 
-from nsqfast.command_line import parse_options
-from nsqfast.logs import FORMAT, FORMAT_HELP, FORMATS, LEVEL, LEVEL_HELP, LEVELS, LOG_PREFIX_HELP
-from nsqfast.options import BOOL, DURATION, FLOAT, INT, STRING, STRINGS, one_of, option
+from nsqfast.program.command_line import parse_options
+from nsqfast.program.logs import (
+    FORMAT,
+    FORMAT_HELP,
+    FORMATS,
+    LEVEL,
+    LEVEL_HELP,
+    LEVELS,
+    LOG_PREFIX_HELP,
+)
+from nsqfast.program.options import BOOL, DURATION, FLOAT, INT, STRING, STRINGS, one_of, option
 from nsqfast.version import nsq_line, own_line
 
 PROGRAM = "nsqadmin"

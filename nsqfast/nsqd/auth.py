@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import re2
 
 from nsqfast.errors import NsqfastError
-from nsqfast.gotext import INT64_MAX
 from nsqfast.net.http_reply import encode_json
+from nsqfast.wire.gotext import INT64_MAX
 
 if TYPE_CHECKING:
     from nsqfast._ext.core.usage import Usage

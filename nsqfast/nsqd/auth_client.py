@@ -20,15 +20,15 @@ import aiohttp
 from yarl import URL
 
 from nsqfast._ext.core.usage import Usage
-from nsqfast.gotext import os_error
 from nsqfast.net.http_reply import encode_json
 from nsqfast.net.masks import place_of
 from nsqfast.net.tls import client_context
 from nsqfast.nsqd.auth import AuthError, Grant, read_grant
 from nsqfast.nsqd.auth_attempts import Attempts
 from nsqfast.nsqd.options import Options
-from nsqfast.refusals import REFUSED
 from nsqfast.version import NSQ_VERSION
+from nsqfast.wire.gotext import os_error
+from nsqfast.wire.refusals import REFUSED
 
 log = logging.getLogger("nsqd")
 

@@ -9,8 +9,6 @@ from functools import partial
 from pathlib import Path
 
 from nsqfast.errors import OptionsError
-from nsqfast.findings import ERROR, OK, WARNING, Finding
-from nsqfast.gotext import os_error
 from nsqfast.net.checkup import (
     check_host,
     check_limits,
@@ -24,6 +22,8 @@ from nsqfast.nsqd.lock import DirectoryLock
 from nsqfast.nsqd.lookup_credentials import read_credentials
 from nsqfast.nsqd.metadata import DATA_OR_POSITION_FILE, FILE_NAME, decode
 from nsqfast.nsqd.options import Options, validate
+from nsqfast.program.findings import ERROR, OK, WARNING, Finding
+from nsqfast.wire.gotext import os_error
 
 FREE_PART_LEAST = 0.05
 MIB, GIB = 1 << 20, 1 << 30

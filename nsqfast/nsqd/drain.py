@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 from nsqfast._ext.broker.registry import Registry
 from nsqfast._ext.broker.topic import Topic
 from nsqfast._ext.core.budget import Part
-from nsqfast.gotext import format_duration
 from nsqfast.nsqd.lookup import Lookup
+from nsqfast.wire.gotext import format_duration
 
 log = logging.getLogger("nsqd")
 

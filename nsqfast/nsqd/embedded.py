@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
 from nsqfast.errors import ClosedError, OptionsError
-from nsqfast.extras import needs
+from nsqfast.program.extras import needs
 
 if TYPE_CHECKING:
     from nsqfast.nsqd.embedded_server import EmbeddedServer

@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable
 
 from nsqfast._ext.broker.channel import Channel
 from nsqfast._ext.broker.topic import Topic
-from nsqfast.names import is_valid_name
 from nsqfast.net.addresses import port_number
 from nsqfast.net.http_message import Request, Response
 from nsqfast.net.http_reply import (
@@ -22,6 +21,7 @@ from nsqfast.net.http_routes import INTERNAL_ERROR
 from nsqfast.nsqd.broker import Broker
 from nsqfast.nsqd.http_publish import admit
 from nsqfast.version import NSQ_VERSION, __version__
+from nsqfast.wire.names import is_valid_name
 
 EMPTY = text_answer("")
 

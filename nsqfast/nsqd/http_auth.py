@@ -12,12 +12,12 @@ from hashlib import sha256
 from typing import NamedTuple
 
 from nsqfast._ext.core.clock import now
-from nsqfast.names import is_valid_name
 from nsqfast.net.http_message import Request, Response
 from nsqfast.net.http_query import parse_query
 from nsqfast.net.http_reply import error_answer
 from nsqfast.nsqd.auth import AuthError, Grant
 from nsqfast.nsqd.auth_client import AuthClient
+from nsqfast.wire.names import is_valid_name
 
 log = logging.getLogger("nsqd")
 

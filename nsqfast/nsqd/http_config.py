@@ -5,12 +5,12 @@ from typing import Any
 
 import orjson
 
-from nsqfast import logs
 from nsqfast.net.http_message import Request, Response
 from nsqfast.net.http_reply import HttpError, json_answer, text_answer
 from nsqfast.net.masks import masked
 from nsqfast.nsqd.options import PROGRAM, Options
-from nsqfast.options import by_key
+from nsqfast.program import logs
+from nsqfast.program.options import by_key
 
 # Each costs a task, a connection, and a query for every new topic.
 ADDRESSES_MAX = 100

@@ -15,12 +15,12 @@ import traceback
 import tracemalloc
 from pathlib import Path
 
-from nsqfast.gotext import quote
 from nsqfast.net.http_message import Request, Response
 from nsqfast.net.http_query import parse_query
 from nsqfast.net.http_reply import plain_answer
 from nsqfast.net.masks import masked_words
 from nsqfast.stats.memory import memory_stats, resident_bytes
+from nsqfast.wire.gotext import quote
 
 INDEX = """/debug/pprof/
 

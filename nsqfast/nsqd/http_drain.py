@@ -3,12 +3,12 @@
 import logging
 from collections.abc import Awaitable
 
-from nsqfast.gotext import parse_duration_ns
 from nsqfast.net.http_message import Request, Response
 from nsqfast.net.http_reply import HttpError, json_answer, parameters
 from nsqfast.nsqd.drain import Drain
 from nsqfast.nsqd.options import DURATION_NS_MAX
-from nsqfast.refusals import REFUSED
+from nsqfast.wire.gotext import parse_duration_ns
+from nsqfast.wire.refusals import REFUSED
 
 log = logging.getLogger("nsqd")
 

@@ -26,7 +26,7 @@ from nsqfast.net.http_reply import (
 )
 from nsqfast.nsqd.http_peek import Peek, queue_name, read_needle, read_since, read_state
 from nsqfast.nsqd.http_publish import Publisher, not_taken
-from nsqfast.refusals import NotTakenError
+from nsqfast.wire.refusals import NotTakenError
 
 # Of a request that searches ready messages. Others are in memory: they are examined to the end.
 PART_S = 1.0

@@ -12,12 +12,12 @@ from nsqfast._ext.core.budget import Part
 from nsqfast._ext.core.usage import Usage
 from nsqfast._ext.server.http_shortcut import Shortcut
 from nsqfast.errors import ProtocolError
-from nsqfast.gotext import INT64_MAX
-from nsqfast.names import is_valid_name
 from nsqfast.net.http_message import ACTUAL, ANSWERED, DECLARED, Request, Response, render
 from nsqfast.net.http_reply import HttpError, error_answer, parameters, required, text_answer
 from nsqfast.nsqd.options import Options
-from nsqfast.refusals import EXITING, PUBLISH_REFUSED, REFUSED, NotTakenError
+from nsqfast.wire.gotext import INT64_MAX
+from nsqfast.wire.names import is_valid_name
+from nsqfast.wire.refusals import EXITING, PUBLISH_REFUSED, REFUSED, NotTakenError
 
 log = logging.getLogger("nsqd")
 

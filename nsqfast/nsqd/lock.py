@@ -10,7 +10,7 @@ import os
 import shlex
 
 from nsqfast.errors import OptionsError
-from nsqfast.gotext import os_error
+from nsqfast.wire.gotext import os_error
 
 _ADVICE = {
     errno.ENOENT: "mkdir -p {path}, or give --data-path another folder",

@@ -14,12 +14,12 @@ from nsqfast._ext.broker.registry import Registry
 from nsqfast._ext.broker.topic import Topic
 from nsqfast._ext.core.budget import Part
 from nsqfast.errors import ProtocolError
-from nsqfast.names import is_ephemeral, is_valid_name
 from nsqfast.net.masks import masked
 from nsqfast.nsqd.lookup_credentials import Credentials
 from nsqfast.nsqd.lookup_peer import LookupdError, LookupPeer, Name, register, unregister
 from nsqfast.nsqd.options import Options
 from nsqfast.version import NSQ_VERSION
+from nsqfast.wire.names import is_ephemeral, is_valid_name
 
 log = logging.getLogger("nsqd")
 

@@ -19,13 +19,13 @@ import orjson
 
 from nsqfast._ext.core.budget import Part
 from nsqfast.errors import NsqfastError
-from nsqfast.gojson import encode
-from nsqfast.gotext import os_error
-from nsqfast.names import quote
 from nsqfast.net.addresses import PORT_MAX, Inet, parse_address
 from nsqfast.net.masks import masked
-from nsqfast.protocol import MAGIC_V1
 from nsqfast.streams.tls import reason
+from nsqfast.wire.gojson import encode
+from nsqfast.wire.gotext import os_error
+from nsqfast.wire.names import quote
+from nsqfast.wire.protocol import MAGIC_V1
 
 log = logging.getLogger("nsqd")
 

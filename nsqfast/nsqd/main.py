@@ -1,9 +1,9 @@
-"""The program nsqfast-nsqd; its signals and exit statuses are those of nsqfast.daemon."""
+"""The program nsqfast-nsqd; its signals and exit statuses are those of nsqfast.program.daemon."""
 
 import sys
 
-from nsqfast import daemon
 from nsqfast.nsqd.options import LOG_PREFIX, PROGRAM, Options, parse
+from nsqfast.program import daemon
 
 DRAINED = 3  # the exit status after a drain, so that a service manager does not start it again
 
@@ -32,8 +32,8 @@ async def _live(options: Options) -> int:
 
 
 def _check(options: Options) -> int:
-    from nsqfast.findings import report
     from nsqfast.nsqd.checkup import check
+    from nsqfast.program.findings import report
 
     return report(check(options))
 

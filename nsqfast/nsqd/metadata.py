@@ -24,11 +24,11 @@ from typing import TYPE_CHECKING, Any
 
 from nsqfast._ext.disk.segment import listed_once
 from nsqfast.errors import OptionsError
-from nsqfast.gotext import os_error
-from nsqfast.names import is_valid_name
 from nsqfast.nsqd.lock import advise
 from nsqfast.nsqd.metadata_listing import Listing
 from nsqfast.nsqd.progress import StartProgress
+from nsqfast.wire.gotext import os_error
+from nsqfast.wire.names import is_valid_name
 
 if TYPE_CHECKING:
     from nsqfast._ext.broker.registry import Registry

@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING
 
 from nsqfast._ext.core.budget import Part
 from nsqfast.errors import OptionsError
-from nsqfast.gotext import os_error
-from nsqfast.names import is_ephemeral
 from nsqfast.nsqd.metadata import (
     FILE_NAME,
     keep_aside,
@@ -25,6 +23,8 @@ from nsqfast.nsqd.metadata import (
     write,
 )
 from nsqfast.nsqd.metadata_listing import Listing
+from nsqfast.wire.gotext import os_error
+from nsqfast.wire.names import is_ephemeral
 
 if TYPE_CHECKING:
     from nsqfast._ext.broker.registry import Registry

@@ -30,7 +30,6 @@ from nsqfast._ext.server.http_shortcut import ok_counts
 from nsqfast.net.http_message import ANSWERED, Response
 from nsqfast.nsqd.broker import Broker
 from nsqfast.nsqd.http_messages import CHANGED
-from nsqfast.refusals import PUBLISH_REFUSED
 from nsqfast.stats.connections import connection_metrics, request_metrics
 from nsqfast.stats.process import BUILD_TEXT, process_metrics, python_metrics
 from nsqfast.stats.prometheus import (
@@ -42,6 +41,7 @@ from nsqfast.stats.prometheus import (
     histogram_series,
 )
 from nsqfast.version import NSQ_VERSION, __version__
+from nsqfast.wire.refusals import PUBLISH_REFUSED
 
 # How long the loop may be blocked at a time.
 SLICE_S = 0.001

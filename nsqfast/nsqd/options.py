@@ -6,11 +6,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import md5
 
-from nsqfast.command_line import parse_options
 from nsqfast.errors import OptionsError
-from nsqfast.gotext import format_duration, parse_bool
-from nsqfast.logs import FORMAT, FORMAT_HELP, FORMATS, LEVEL, LEVEL_HELP, LEVELS, LOG_PREFIX_HELP
-from nsqfast.options import (
+from nsqfast.program.command_line import parse_options
+from nsqfast.program.logs import (
+    FORMAT,
+    FORMAT_HELP,
+    FORMATS,
+    LEVEL,
+    LEVEL_HELP,
+    LEVELS,
+    LOG_PREFIX_HELP,
+)
+from nsqfast.program.options import (
     BOOL,
     DURATION,
     FLOATS,
@@ -23,6 +30,7 @@ from nsqfast.options import (
     words,
 )
 from nsqfast.version import nsq_line, own_line
+from nsqfast.wire.gotext import format_duration, parse_bool
 
 PROGRAM = "nsqd"
 # Without effect in nsqd 1.3.0, and so here.

@@ -4,7 +4,7 @@ import logging
 import time
 from collections.abc import Callable
 
-from nsqfast.service_manager import notify_progress
+from nsqfast.program.systemd import notify_progress
 
 INTERVAL_S = 5.0  # between two lines
 DEADLINE_S = 60.0  # for a stop: supervisors that kill mostly do so after 90 s

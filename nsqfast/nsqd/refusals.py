@@ -2,7 +2,7 @@
 
 from nsqfast._ext.protocol.frame import encode
 from nsqfast.net.refusal import Refusal
-from nsqfast.protocol import FRAME_ERROR
+from nsqfast.wire.protocol import FRAME_ERROR
 
 
 def refuse_tcp(count_max: int) -> Refusal:

@@ -18,8 +18,8 @@ import orjson
 
 from nsqfast._ext.broker.registry import Registry
 from nsqfast._ext.broker.shutdown import count_unstored
-from nsqfast.gotext import os_error
 from nsqfast.nsqd.metadata import sync_folder
+from nsqfast.wire.gotext import os_error
 
 SIZE = 128  # bytes
 INTERVAL_S = 1.0

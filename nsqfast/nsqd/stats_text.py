@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
-from nsqfast.gotext import format_duration
-from nsqfast.logs import escape_controls
 from nsqfast.nsqd.options import VERSION_LINE
+from nsqfast.program.logs import escape_controls
+from nsqfast.wire.gotext import format_duration
 
 
 def format_stats(found: dict[str, Any], start_time: float, now: float | None = None) -> str:

@@ -14,11 +14,11 @@ from typing import Any
 from nsqfast._ext.broker.channel import Channel
 from nsqfast._ext.broker.registry import Registry
 from nsqfast._ext.broker.topic import Topic
-from nsqfast.gotext import os_error
 from nsqfast.nsqd.options import Options
 from nsqfast.nsqd.stats import latency_stats
 from nsqfast.stats.memory import memory_stats
 from nsqfast.stats.statsd import Counters, packets
+from nsqfast.wire.gotext import os_error
 
 log = logging.getLogger("nsqd")
 

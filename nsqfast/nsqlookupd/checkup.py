@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from functools import partial
 
-from nsqfast.findings import Finding
 from nsqfast.net.checkup import (
     check_host,
     check_limits,
@@ -13,6 +12,7 @@ from nsqfast.net.checkup import (
 )
 from nsqfast.nsqlookupd.credentials import read_credentials
 from nsqfast.nsqlookupd.options import Options, validate
+from nsqfast.program.findings import Finding
 
 
 def check(options: Options) -> Iterator[Finding]:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import orjson
 
 from nsqfast._ext.server.http_shortcut import Shortcut
-from nsqfast.gotext import quote
 from nsqfast.net.browsers import BrowserRules
 from nsqfast.net.http_message import JSON, Request, Response
 from nsqfast.net.http_reply import (
@@ -34,8 +33,9 @@ from nsqfast.net.parts import Parts
 from nsqfast.nsqlookupd.lookupd import Lookupd
 from nsqfast.nsqlookupd.peer import Peer
 from nsqfast.nsqlookupd.registry import CeilingError, Registry
-from nsqfast.refusals import REFUSED
 from nsqfast.version import NSQ_VERSION, __version__
+from nsqfast.wire.gotext import quote
+from nsqfast.wire.refusals import REFUSED
 
 if TYPE_CHECKING:
     from nsqfast.nsqlookupd.metrics import Metrics

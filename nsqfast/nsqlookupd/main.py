@@ -1,9 +1,9 @@
-"""The program nsqfast-nsqlookupd; its signals and exit statuses are those of nsqfast.daemon."""
+"""The program nsqfast-nsqlookupd; its signals and exit statuses are those of nsqfast.program.daemon."""
 
 import sys
 
-from nsqfast import daemon
 from nsqfast.nsqlookupd.options import LOG_PREFIX, PROGRAM, Options, parse
+from nsqfast.program import daemon
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -24,8 +24,8 @@ async def _live(options: Options) -> None:
 
 
 def _check(options: Options) -> int:
-    from nsqfast.findings import report
     from nsqfast.nsqlookupd.checkup import check
+    from nsqfast.program.findings import report
 
     return report(check(options))
 

@@ -4,10 +4,18 @@ import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from nsqfast.command_line import parse_options
 from nsqfast.errors import OptionsError
-from nsqfast.logs import FORMAT, FORMAT_HELP, FORMATS, LEVEL, LEVEL_HELP, LEVELS, LOG_PREFIX_HELP
-from nsqfast.options import BOOL, DURATION, INT, STRING, STRINGS, option
+from nsqfast.program.command_line import parse_options
+from nsqfast.program.logs import (
+    FORMAT,
+    FORMAT_HELP,
+    FORMATS,
+    LEVEL,
+    LEVEL_HELP,
+    LEVELS,
+    LOG_PREFIX_HELP,
+)
+from nsqfast.program.options import BOOL, DURATION, INT, STRING, STRINGS, option
 from nsqfast.version import nsq_line, own_line
 
 PROGRAM = "nsqlookupd"

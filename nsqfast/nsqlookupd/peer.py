@@ -9,10 +9,10 @@ from typing import Any
 import orjson
 
 from nsqfast.errors import ProtocolError
-from nsqfast.gojson import INT64_MAX, decode_record
 from nsqfast.net.addresses import PORT_MAX
 from nsqfast.net.browsers import read_address
 from nsqfast.net.http_reply import encode_json
+from nsqfast.wire.gojson import INT64_MAX, decode_record
 
 _STRINGS = (
     "remote_address",

@@ -18,8 +18,8 @@ from operator import attrgetter
 
 from nsqfast._ext.core.budget import Part
 from nsqfast.errors import ProtocolError
-from nsqfast.names import is_ephemeral
 from nsqfast.nsqlookupd.peer import Peer, plain_address
+from nsqfast.wire.names import is_ephemeral
 
 log = logging.getLogger("nsqlookupd")
 
@@ -44,7 +44,7 @@ class Ceilings:
 
 
 class CeilingError(ProtocolError):
-    """A name is not made because there are too many: `reason` says of what, as in nsqfast.refusals."""
+    """A name is not made because there are too many: `reason` says of what, as in nsqfast.wire.refusals."""
 
     def __init__(self, code: str, reason: str, flag: str, count_max: int) -> None:
         super().__init__(code, f"not registered, --{flag}={count_max} is reached")

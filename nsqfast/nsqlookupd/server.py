@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any
 
 from nsqfast.errors import OptionsError
-from nsqfast.gojson import encode
 from nsqfast.net import addresses
 from nsqfast.net.browsers import BrowserRules
 from nsqfast.net.descriptor_reserve import DescriptorReserve
@@ -29,6 +28,7 @@ from nsqfast.nsqlookupd.registry import ROUNDS, Ceilings, Registry
 from nsqfast.nsqlookupd.session import Desk
 from nsqfast.nsqlookupd.tcp import Connection, refuse
 from nsqfast.version import NSQ_VERSION, own_line
+from nsqfast.wire.gojson import encode
 
 log = logging.getLogger("nsqlookupd")
 

@@ -21,13 +21,13 @@ from enum import Enum, auto
 from nsqfast._ext.core.budget import Part
 from nsqfast._ext.core.log_quota import LogQuota
 from nsqfast.errors import ProtocolError
-from nsqfast.gotext import format_duration
-from nsqfast.names import is_valid_name
 from nsqfast.net.turns import Turns
 from nsqfast.nsqlookupd.peer import Peer, identify
 from nsqfast.nsqlookupd.registry import CeilingError, Registry
-from nsqfast.protocol import LENGTH_SIZE, LINE_SIZE_MAX, MAGIC_V1
-from nsqfast.refusals import REFUSED
+from nsqfast.wire.gotext import format_duration
+from nsqfast.wire.names import is_valid_name
+from nsqfast.wire.protocol import LENGTH_SIZE, LINE_SIZE_MAX, MAGIC_V1
+from nsqfast.wire.refusals import REFUSED
 
 log = logging.getLogger("nsqlookupd")
 
@@ -49,7 +49,7 @@ class State(Enum):
     OVER = auto()  # ignored
 
 
-# By code, for nsqfast.refusals.
+# By code, for nsqfast.wire.refusals.
 _REASONS = {"E_BAD_BODY": "bad_identity", "E_UNAUTHORIZED": "wrong_registration_secret"}
 # Those of nsqlookupd alone, which are shown while they are 0, too.
 REFUSED.update(

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import cast
 
 from nsqfast._ext.core.budget import Part
-from nsqfast.gotext import format_address
 from nsqfast.net.refusal import Refusal
 from nsqfast.nsqlookupd.session import Desk, Session, State, encode
+from nsqfast.wire.gotext import format_address
 
 log = logging.getLogger("nsqlookupd")
 

@@ -7,7 +7,7 @@ pyspark; readers and writers are imported when they are requested.
 import uuid
 from typing import TYPE_CHECKING
 
-from nsqfast.extras import needs
+from nsqfast.program.extras import needs
 from nsqfast.spark.errors import errors_as_lines
 
 with needs("nsqfast.spark", "spark"):

@@ -2,7 +2,7 @@
 
 import logging
 
-from nsqfast.logs import escape_controls
+from nsqfast.program.logs import escape_controls
 
 log = logging.getLogger("nsqfast.spark")
 

@@ -9,8 +9,8 @@ from prometheus_client import GCCollector, PlatformCollector
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import CollectorRegistry
 
-from nsqfast.refusals import REFUSED
 from nsqfast.stats.memory import resident_bytes
+from nsqfast.wire.refusals import REFUSED
 
 BUILD_TEXT = (
     "This is always 1; the labels are the version of NSQ that it is compatible with, and its own."

@@ -3,7 +3,7 @@
 import ssl
 from typing import Protocol
 
-from nsqfast.extras import needs
+from nsqfast.program.extras import needs
 from nsqfast.streams.adapter import Adapter
 from nsqfast.streams.deflate import Deflate
 from nsqfast.streams.tls import TlsStream

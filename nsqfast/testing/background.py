@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Generic, Self, TypeVar
 
 from nsqfast.client.sync.loop_thread import check_threads
-from nsqfast.extras import needs
+from nsqfast.program.extras import needs
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from nsqfast.extras import needs
 from nsqfast.nsqd.embedded import TIMEOUT_S, EmbeddedNsqd, embedded
+from nsqfast.program.extras import needs
 from nsqfast.testing.background import Background
 
 NODES = (1, 2)  # message ids differ by the number of their nsqd

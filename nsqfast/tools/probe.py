@@ -11,8 +11,8 @@ import socket
 import sys
 import time
 
-from nsqfast.logs import escape_controls
 from nsqfast.net.addresses import Inet, parse_address
+from nsqfast.program.logs import escape_controls
 
 TIMEOUT_S = 4.0
 END_S = 5.0  # after the deadline, for nsqd to close its listeners

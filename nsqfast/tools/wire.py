@@ -11,7 +11,7 @@ from typing import Any, Self
 import orjson
 
 from nsqfast.errors import NsqfastError
-from nsqfast.protocol import FRAME_ERROR, FRAME_MESSAGE, FRAME_RESPONSE, HEARTBEAT, MAGIC_V2
+from nsqfast.wire.protocol import FRAME_ERROR, FRAME_MESSAGE, FRAME_RESPONSE, HEARTBEAT, MAGIC_V2
 
 _FRAME_HEAD = struct.Struct(">iI")  # size (counts the type, not itself), type
 _MESSAGE_HEAD = struct.Struct(">qH16s")  # timestamp in ns, attempts, id

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from nsqfast.client import Config, OptionsError
 from nsqfast.client.config import milliseconds
-from nsqfast.gotext import format_duration
+from nsqfast.wire.gotext import format_duration
 
 # key, default, least, most in milliseconds; None = no bound (spec client §1)
 DURATIONS = [

@@ -16,7 +16,7 @@ import pytest
 import nsqfast.client
 from nsqfast.client import Config
 from nsqfast.client.sync import Producer
-from nsqfast.gotext import parse_duration_ns
+from nsqfast.wire.gotext import parse_duration_ns
 from support.server import ROOT, STOP_SECONDS_MAX, start_nsqd, start_nsqlookupd
 from support.waiting import eventually
 from support.web import get, topic_stats

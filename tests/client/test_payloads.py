@@ -18,7 +18,6 @@ import pydantic
 import pytest
 
 import nsqfast.client.sync
-from nsqfast import extras
 from nsqfast.client import Config, Consumer, Middleware, OptionsError, Producer
 from nsqfast.client.payload import (
     REASON_LENGTH_MAX,
@@ -28,6 +27,7 @@ from nsqfast.client.payload import (
     encode_value,
 )
 from nsqfast.errors import PackageMissingError, PayloadError
+from nsqfast.program import extras
 from support.plain_install import link_installed, run_with
 
 CONFIG = Config(max_in_flight=10, default_requeue_delay_s=0, max_backoff_duration_s=0)

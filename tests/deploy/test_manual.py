@@ -8,7 +8,7 @@ import tomllib
 
 import pytest
 
-from nsqfast.command_line import split_flags
+from nsqfast.program.command_line import split_flags
 from nsqfast.tools.manual.facts import FACTS
 from nsqfast.tools.manual.main import files
 from nsqfast.tools.manual.settings import settings_of

@@ -4,7 +4,7 @@ import re
 import shlex
 import tomllib
 
-from nsqfast.options import declared
+from nsqfast.program.options import declared
 from nsqfast.tools.completion.programs import DAEMONS
 from support.deployed import FOLDER, read_command
 from support.server import ROOT

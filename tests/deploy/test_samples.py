@@ -5,7 +5,7 @@ import tomllib
 
 import pytest
 
-from nsqfast.config_file import read_config
+from nsqfast.program.config_file import read_config
 from nsqfast.tools.completion.programs import DAEMONS
 from nsqfast.tools.manual.main import files
 from nsqfast.tools.manual.settings import OF_HOST, settings_of

@@ -9,7 +9,7 @@ from dataclasses import fields
 import pytest
 
 from nsqfast.nsqd.options import Options
-from nsqfast.options import METADATA_KEY, declared
+from nsqfast.program.options import METADATA_KEY, declared
 from nsqfast.tools.completion.programs import MODULES
 from support.server import ROOT
 

@@ -9,7 +9,7 @@ from nsqfast.errors import OptionsError
 from nsqfast.nsqd.free_disk import FreeDisk
 from nsqfast.nsqd.http_publish import not_taken
 from nsqfast.nsqd.options import parse, validate
-from nsqfast.refusals import PUBLISH_REFUSED, NotTakenError
+from nsqfast.wire.refusals import PUBLISH_REFUSED, NotTakenError
 from support.lines import wait_for_ping
 from support.programs import left
 from support.prometheus import scrape

@@ -10,7 +10,7 @@ from nsqfast._ext.broker.snapshot import STATES
 from nsqfast._ext.dev.probes import fix_parts, let_pass, live_deliveries
 from nsqfast._ext.dev.structures import put_all
 
-from nsqfast.refusals import NotTakenError
+from nsqfast.wire.refusals import NotTakenError
 from support.core import NEVER, SECOND_NS, Peer, counted_bytes, make_registry
 from support.peek import bodies, complete, look_at_all, pick, rows
 from support.seeds import seeds

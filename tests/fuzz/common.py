@@ -13,7 +13,7 @@ from pathlib import Path
 
 from nsqfast._ext.core.memory import used_bytes
 
-from nsqfast.logs import TextFormatter
+from nsqfast.program.logs import TextFormatter
 
 # In memory where that is possible: nothing here is about what a disk survives.
 _PARENT = "/dev/shm" if Path("/dev/shm").is_dir() else None

@@ -3,8 +3,8 @@
 import re
 
 from nsqfast.errors import ProtocolError
-from nsqfast.identify import identify
-from nsqfast.names import is_valid_name, quote
+from nsqfast.wire.identify import identify
+from nsqfast.wire.names import is_valid_name, quote
 
 OK = (0, b"OK")
 TOLD = (0, b"OK id")  # whichever

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from nsqfast.errors import OptionsError
-from nsqfast.gotext import format_address, format_host, format_peer_host
 from nsqfast.net import addresses
 from nsqfast.net.addresses import (
     Inet,
@@ -19,6 +18,7 @@ from nsqfast.net.addresses import (
     parse_address,
     remove_path,
 )
+from nsqfast.wire.gotext import format_address, format_host, format_peer_host
 
 
 @pytest.mark.parametrize(

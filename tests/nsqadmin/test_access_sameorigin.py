@@ -10,7 +10,7 @@ from nsqfast.nsqadmin.access.identity import csrf_token
 from nsqfast.nsqadmin.access.permissions import admin_only
 from nsqfast.nsqadmin.access.sameorigin import Names
 from nsqfast.nsqadmin.options import Options
-from nsqfast.refusals import REFUSED
+from nsqfast.wire.refusals import REFUSED
 from support.access import FORM, cookie_header, log_in, probed, run_admin, write_users
 from support.web import request
 

@@ -15,7 +15,7 @@ from aiohttp import web
 
 from nsqfast.nsqadmin.access import connection
 from nsqfast.nsqadmin.options import parse
-from nsqfast.refusals import REFUSED
+from nsqfast.wire.refusals import REFUSED
 from support.access import probed, refusal, run_admin, with_nsqd, write_users
 from support.certificates import Certificates
 from support.fake_stats import FakeStats, stats

@@ -5,10 +5,10 @@ from urllib.parse import quote
 
 import pytest
 
-from nsqfast.gotext import join_host_port
 from nsqfast.nsqadmin.live.model import NodeState
 from nsqfast.nsqadmin.upstream.client import trouble_of
-from nsqfast.refusals import REFUSED
+from nsqfast.wire.gotext import join_host_port
+from nsqfast.wire.refusals import REFUSED
 from support.access import run_admin
 from support.fake_stats import FakeStats
 from support.polling import Polling

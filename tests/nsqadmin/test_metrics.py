@@ -10,7 +10,7 @@ from nsqfast.nsqadmin.live.probes import Probes
 from nsqfast.nsqadmin.live.rules import Rules
 from nsqfast.nsqadmin.options import Options, parse
 from nsqfast.nsqd.options import Options as NsqdOptions
-from nsqfast.options import declared
+from nsqfast.program.options import declared
 from support.admin import start_nsqadmin
 from support.prometheus import scrape
 from support.server import start_nsqd

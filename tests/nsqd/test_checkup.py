@@ -8,11 +8,11 @@ import sys
 import pytest
 import trustme
 
-from nsqfast.findings import ERROR, OK, WARNING, Finding, report
 from nsqfast.net import checkup as limits
 from nsqfast.nsqd import checkup
 from nsqfast.nsqd.main import main
 from nsqfast.nsqd.options import parse
+from nsqfast.program.findings import ERROR, OK, WARNING, Finding, report
 from support.server import start_nsqd
 from support.waiting import eventually
 

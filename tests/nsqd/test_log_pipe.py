@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nsqfast.stderr import QUEUE_SIZE_MAX
+from nsqfast.program.stderr import QUEUE_SIZE_MAX
 from support.server import ROOT
 from support.web import get
 from support.wire import Client, encode_command
@@ -85,7 +85,7 @@ def test_the_last_lines_are_there(unread):
 def test_a_file_takes_everything(tmp_path):
     path = Path(tmp_path / "log")
     code = (
-        "from nsqfast import logs\n"
+        "from nsqfast.program import logs\n"
         "log = logs.set_up('nsqd', '', 2)\n"
         "for number in range(20_000):\n"
         "    log.info('%d %s', number, 'x' * 100)\n"
@@ -100,7 +100,7 @@ def test_a_file_takes_everything(tmp_path):
 
 def test_what_the_pipe_had_no_room_for_comes_behind_it():
     code = (
-        "from nsqfast import logs\n"
+        "from nsqfast.program import logs\n"
         "log = logs.set_up('nsqd', '', 2)\n"
         "for number in range(5_000):\n"
         "    log.info('%d %s', number, 'x' * 100)\n"

@@ -9,7 +9,7 @@ import pytest
 
 from nsqfast.nsqd.main import main
 from nsqfast.nsqd.options import Options
-from nsqfast.options import declared
+from nsqfast.program.options import declared
 from nsqfast.tools.completion.programs import programs
 from support.server import ROOT, Server, go_program, start_nsqd
 from support.web import get, post, topic_stats

@@ -10,7 +10,7 @@ from nsqfast._ext.dev.probes import fix_parts
 
 from nsqfast.net.http_message import Request, Response
 from nsqfast.net.parts import PIECE_UNITS
-from nsqfast.refusals import REFUSED
+from nsqfast.wire.refusals import REFUSED
 from support.core import Peer
 from support.http import HttpBroker
 

@@ -7,11 +7,11 @@ import tracemalloc
 
 import pytest
 
-from nsqfast.names import NAME_SIZE_MAX
 from nsqfast.nsqlookupd.peer import TEXT_SIZE_MAX
 from nsqfast.nsqlookupd.registry import ROUNDS, Ceilings, Registry
 from nsqfast.nsqlookupd.session import BODY_SIZE_MAX, Desk, Session
-from nsqfast.protocol import LINE_SIZE_MAX
+from nsqfast.wire.names import NAME_SIZE_MAX
+from nsqfast.wire.protocol import LINE_SIZE_MAX
 from support.lookup import encode_identify, identify_as
 
 NAMES = 1000

@@ -1,4 +1,4 @@
-"""What each part imports, its extra in pyproject.toml and nsqfast/extras.py are the same."""
+"""What each part imports, its extra in pyproject.toml and nsqfast/program/extras.py are the same."""
 
 import ast
 import sys
@@ -8,7 +8,7 @@ from importlib.metadata import packages_distributions
 import pytest
 from packaging.utils import canonicalize_name
 
-from nsqfast import extras
+from nsqfast.program import extras
 from support.imports import (
     ROOT,
     list_package_sources,
@@ -211,7 +211,7 @@ def test_what_is_imported_is_declared(extra):
     declared = list_declared(*filter(None, [extra]))
     used = name_distributions(walk(ROOTS[extra]).plainly)
     assert {name: used[name] for name in used.keys() - declared} == {}, (
-        f"imported where only {extra or 'dependencies'} may be used; see nsqfast/extras.py"
+        f"imported where only {extra or 'dependencies'} may be used; see nsqfast/program/extras.py"
     )
 
 

@@ -1,9 +1,9 @@
-"""A number has one home: compiled code's is _ext/core/limits.pxd, and Python's nsqfast/protocol.py says the same."""
+"""A number has one home: compiled code's is _ext/core/limits.pxd, and nsqfast/wire/protocol.py says the same."""
 
 import re
 from pathlib import Path
 
-from nsqfast import identify, protocol
+from nsqfast.wire import identify, protocol
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMITS = (ROOT / "_ext" / "core" / "limits.pxd").read_text(encoding="utf-8")

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from nsqfast import extras
 from nsqfast.errors import OptionsError
+from nsqfast.program import extras
 from nsqfast.spark.java import find_java
 
 FOLDER = Path(__file__).parent

@@ -6,7 +6,7 @@ import re
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from nsqfast.command_line import split_flags
+from nsqfast.program.command_line import split_flags
 from nsqfast.tools.completion.programs import DAEMONS
 from nsqfast.tools.manual.settings import settings_of
 from support.server import ROOT

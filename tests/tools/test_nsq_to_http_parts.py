@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from nsqfast.options import PlainError
+from nsqfast.program.options import PlainError
 from nsqfast.tools.nsq_to_http import batch, delivery
 from nsqfast.tools.nsq_to_http.connection import Answer
 from nsqfast.tools.nsq_to_http.delivery import (

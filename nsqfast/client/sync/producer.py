@@ -27,7 +27,7 @@ from nsqfast.errors import (
     PublishError,
     PublishRefusedError,
 )
-from nsqfast.names import check_name
+from nsqfast.wire.names import check_name
 
 if TYPE_CHECKING:
     from nsqfast.client.sync.delayed_message import DelayedMessage

@@ -16,10 +16,10 @@ import orjson
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from nsqfast.gotext import format_duration
 from nsqfast.nsqadmin.access.audit import REQUEST_ID_KEY
 from nsqfast.nsqadmin.access.proxy import Proxies, peer_of, readable
 from nsqfast.nsqadmin.context import context_of
+from nsqfast.wire.gotext import format_duration
 
 log = logging.getLogger("nsqadmin")
 

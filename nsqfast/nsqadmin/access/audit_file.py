@@ -6,7 +6,7 @@ import os
 from typing import Final
 
 from nsqfast.errors import OptionsError
-from nsqfast.gotext import os_error
+from nsqfast.wire.gotext import os_error
 
 log = logging.getLogger("nsqadmin")
 

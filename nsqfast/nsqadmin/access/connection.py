@@ -13,7 +13,6 @@ from typing import Any
 
 from aiohttp import web
 
-from nsqfast.gotext import format_address
 from nsqfast.net.descriptor_reserve import DescriptorReserve
 from nsqfast.net.listener import Ceiling, Factory, Listener
 from nsqfast.net.refusal import refuse_http
@@ -21,7 +20,8 @@ from nsqfast.net.tls_protocol import TlsProtocol
 from nsqfast.net.turns import Turns
 from nsqfast.nsqadmin.access.headers import SecurityHeaders
 from nsqfast.nsqadmin.options import Options
-from nsqfast.refusals import REFUSED
+from nsqfast.wire.gotext import format_address
+from nsqfast.wire.refusals import REFUSED
 
 log = logging.getLogger("nsqadmin")
 

@@ -9,7 +9,7 @@ import argon2
 
 from nsqfast.errors import OptionsError
 from nsqfast.nsqadmin.access.users import PASSWORD_BYTES_MAX, check_name, check_role
-from nsqfast.stdout import print_text
+from nsqfast.program.stdout import print_text
 
 FIELD_LENGTH_MAX: Final = 4096
 

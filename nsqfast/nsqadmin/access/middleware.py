@@ -14,7 +14,6 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 from yarl import URL
 
-from nsqfast.gotext import quote as quoted
 from nsqfast.net.browsers import FLAG, SAFE_METHODS
 from nsqfast.nsqadmin.access.answers import PAGES, Answers, PlainPages, own_path
 from nsqfast.nsqadmin.access.headers import SecurityHeaders
@@ -26,7 +25,8 @@ from nsqfast.nsqadmin.access.proxy import host_of, peer_of
 from nsqfast.nsqadmin.access.roles import DOUBT_KEY, USER_KEY, Role, user_of
 from nsqfast.nsqadmin.access.sameorigin import FORM, Names, foreign_reason, has_known_type
 from nsqfast.nsqadmin.context import Context
-from nsqfast.refusals import REFUSED
+from nsqfast.wire.gotext import quote as quoted
+from nsqfast.wire.refusals import REFUSED
 
 log = logging.getLogger("nsqadmin")
 

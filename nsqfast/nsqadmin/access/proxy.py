@@ -4,8 +4,8 @@ from typing import Final
 
 from aiohttp import web
 
-from nsqfast.gotext import format_address, format_host
 from nsqfast.nsqadmin.access.cidr import Networks, read_address
+from nsqfast.wire.gotext import format_address, format_host
 
 FLAG: Final = "--acl-trusted-cidr"
 FORWARDED_COUNT_MAX: Final = 32  # addresses of X-Forwarded-For to examine

@@ -15,8 +15,8 @@ from typing import Final
 import argon2
 
 from nsqfast.errors import OptionsError
-from nsqfast.gotext import os_error
 from nsqfast.nsqadmin.access.roles import Role
+from nsqfast.wire.gotext import os_error
 
 log = logging.getLogger("nsqadmin")
 

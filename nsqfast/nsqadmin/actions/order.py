@@ -7,8 +7,8 @@ from typing import Final, TypeVar
 import msgspec
 from aiohttp import web
 
-from nsqfast.names import NAME_SIZE_MAX, is_valid_name
 from nsqfast.nsqadmin.access.sameorigin import FORM
+from nsqfast.wire.names import NAME_SIZE_MAX, is_valid_name
 
 T = TypeVar("T", bound=msgspec.Struct)
 

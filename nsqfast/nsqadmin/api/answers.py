@@ -9,10 +9,10 @@ import orjson
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from nsqfast.gotext import quote
 from nsqfast.net.http_query import parse_query
 from nsqfast.nsqadmin.results import Result
 from nsqfast.nsqadmin.upstream.errors import NobodyAnsweredError
+from nsqfast.wire.gotext import quote
 
 log = logging.getLogger("nsqadmin")
 

@@ -9,7 +9,6 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from nsqfast import logs
 from nsqfast.net.masks import masked, place_of
 from nsqfast.nsqadmin.access.cidr import read_address
 from nsqfast.nsqadmin.api.answers import V1, ApiError, answer
@@ -17,7 +16,8 @@ from nsqfast.nsqadmin.api.bodies import BODY_SIZE_MAX, read_body
 from nsqfast.nsqadmin.checks import parse_cidr
 from nsqfast.nsqadmin.context import Context
 from nsqfast.nsqadmin.options import PROGRAM, Options
-from nsqfast.options import by_key
+from nsqfast.program import logs
+from nsqfast.program.options import by_key
 
 log = logging.getLogger(PROGRAM)
 

@@ -6,10 +6,10 @@ from urllib.parse import urlencode
 import msgspec
 from aiohttp import web
 
-from nsqfast.gotext import quote
 from nsqfast.nsqadmin.api.answers import ApiError, answer, query_of
 from nsqfast.nsqadmin.context import Context
 from nsqfast.nsqadmin.upstream.errors import UpstreamError
+from nsqfast.wire.gotext import quote
 
 log = logging.getLogger("nsqadmin")
 

@@ -5,7 +5,6 @@ from typing import get_args
 
 from aiohttp import web
 
-from nsqfast.names import is_valid_name
 from nsqfast.nsqadmin.access.permissions import note_refusal
 from nsqfast.nsqadmin.access.roles import user_of
 from nsqfast.nsqadmin.api.answers import ApiError, Ask, answer, warn
@@ -16,7 +15,8 @@ from nsqfast.nsqadmin.results import Result, outcome_of
 from nsqfast.nsqadmin.upstream.discovery import Discovery
 from nsqfast.nsqadmin.upstream.errors import NobodyAnsweredError
 from nsqfast.nsqadmin.upstream.steps import Steps, Verb
-from nsqfast.refusals import REFUSED
+from nsqfast.wire.names import is_valid_name
+from nsqfast.wire.refusals import REFUSED
 
 VERBS = {verb: verb for verb in get_args(Verb)}
 

@@ -7,7 +7,6 @@ from urllib.parse import quote
 
 import msgspec
 
-from nsqfast.gotext import join_host_port
 from nsqfast.nsqadmin.live.model import Lookupd, NodeState
 from nsqfast.nsqadmin.live.nodes import Identity
 from nsqfast.nsqadmin.live.question import Question
@@ -15,6 +14,7 @@ from nsqfast.nsqadmin.live.slices import Slices
 from nsqfast.nsqadmin.upstream.client import Upstream, UpstreamError
 from nsqfast.nsqadmin.upstream.decoding import decode
 from nsqfast.nsqadmin.upstream.messages import Channels, NsqdInfo, Producer, Topics
+from nsqfast.wire.gotext import join_host_port
 
 CHANNELS_KEPT_S = 30.0  # of an inactive topic; only manual actions change them
 CHANNELS_ASKED_MAX = 100  # of one nsqlookupd in one tick

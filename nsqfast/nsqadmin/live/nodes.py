@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from nsqfast.gotext import join_host_port
 from nsqfast.nsqadmin.live.figures import (
     DrainFigures,
     Figures,
@@ -20,6 +19,7 @@ from nsqfast.nsqadmin.live.question import Question
 from nsqfast.nsqadmin.live.samples import Layouts, Sample, make_sample
 from nsqfast.nsqadmin.live.slices import Slices
 from nsqfast.nsqadmin.upstream.client import Upstream, UpstreamError
+from nsqfast.wire.gotext import join_host_port
 
 STATS = "/stats?format=json&include_clients=false&include_mem="
 MEMORY_TICKS = 30  # nsqd stops for a moment to count its memory

@@ -20,10 +20,10 @@ from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
-from nsqfast.config_file import parse_toml
 from nsqfast.errors import OptionsError
-from nsqfast.gotext import os_error, parse_duration_ns
 from nsqfast.nsqadmin.options import Options
+from nsqfast.program.config_file import parse_toml
+from nsqfast.wire.gotext import os_error, parse_duration_ns
 
 FILE_SIZE_MAX = 1 << 20
 KNOWN_MAX = 100_000  # topics and channels of which the result is kept

@@ -16,7 +16,6 @@ from aiohttp import web
 
 from nsqfast.client import Config, Consumer, Message
 from nsqfast.errors import NsqfastError
-from nsqfast.gotext import join_host_port
 from nsqfast.nsqadmin.context import Context
 from nsqfast.nsqadmin.live.model import Node, NodeState
 from nsqfast.nsqadmin.messages.bodies import Body, Kind, show_body
@@ -26,6 +25,7 @@ from nsqfast.nsqadmin.results import Result, outcome_of
 from nsqfast.nsqadmin.upstream.client import trouble_of
 from nsqfast.nsqadmin.upstream.errors import UpstreamError
 from nsqfast.nsqadmin.upstream.messages import NsqdStats
+from nsqfast.wire.gotext import join_host_port
 
 TAILS_MAX = 4
 TIME_MAX_S = 300.0

@@ -12,9 +12,7 @@ import aiohttp
 import msgspec
 from yarl import URL
 
-from nsqfast import gotext, names
 from nsqfast.errors import OptionsError
-from nsqfast.gotext import os_error
 from nsqfast.net import secret_file
 from nsqfast.net.addresses import PORT_MAX
 from nsqfast.nsqadmin.checks import TLS, proves_nodes
@@ -24,6 +22,8 @@ from nsqfast.nsqadmin.upstream.connection import NO_HEADERS, Answer, ClosedError
 from nsqfast.nsqadmin.upstream.decoding import decode, decode_in_slices
 from nsqfast.nsqadmin.upstream.errors import UpstreamError
 from nsqfast.nsqadmin.upstream.pool import CONNECTIONS_PER_HOST, ConnectError, Pool
+from nsqfast.wire import gotext, names
+from nsqfast.wire.gotext import os_error
 
 __all__ = ["Upstream", "UpstreamError", "tls_context"]
 

@@ -10,8 +10,8 @@ from typing import NamedTuple, cast
 
 import httptools
 
-from nsqfast.gotext import os_error, quote
 from nsqfast.nsqadmin.upstream.body import Body, BrokenError, Budget
+from nsqfast.wire.gotext import os_error, quote
 
 HEAD_SIZE_MAX = 64 << 10  # also of what follows a body
 FINAL = 200  # lower statuses only announce another answer

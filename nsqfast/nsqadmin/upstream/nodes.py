@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from operator import attrgetter
 
-from nsqfast.gotext import join_host_port
 from nsqfast.nsqadmin.upstream.decoding import LISTS_KEPT, decode, sort_names
 from nsqfast.nsqadmin.upstream.messages import Announced, ListedProducer, NsqdInfo
+from nsqfast.wire.gotext import join_host_port
 
 Topics = tuple[
     tuple[str, ...], tuple[bool, ...]

@@ -7,8 +7,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from nsqfast.client.batch import ArrayBatch
-from nsqfast.protocol import MESSAGE_ID_SIZE
 from nsqfast.spark.spool.schema import SCHEMA
+from nsqfast.wire.protocol import MESSAGE_ID_SIZE
 
 PART_SIZE_MAX = (
     64 << 20

@@ -8,10 +8,10 @@ import threading
 import time
 from collections.abc import Callable
 
-from nsqfast import logs
 from nsqfast.errors import NsqfastError
-from nsqfast.extras import needs
-from nsqfast.signals import watch_signals
+from nsqfast.program import logs
+from nsqfast.program.extras import needs
+from nsqfast.program.signals import watch_signals
 from nsqfast.spark.receiver.options import PROGRAM, Options, parse
 from nsqfast.tools.shared import program
 

@@ -6,9 +6,17 @@ from typing import Any
 
 from nsqfast.client import Config
 from nsqfast.errors import OptionsError
-from nsqfast.logs import LEVEL_HELP, LEVELS, LOG_PREFIX_HELP
-from nsqfast.names import describe_invalid, is_valid_name
-from nsqfast.options import BOOL, DURATION, INT, STRING, STRINGS, PlainError, option, text_such_as
+from nsqfast.program.logs import LEVEL_HELP, LEVELS, LOG_PREFIX_HELP
+from nsqfast.program.options import (
+    BOOL,
+    DURATION,
+    INT,
+    STRING,
+    STRINGS,
+    PlainError,
+    option,
+    text_such_as,
+)
 from nsqfast.spark.receiver.child import CLIENT_OPTIONS_VARIABLE
 from nsqfast.spark.spool.segments import ARROW, FORMATS, PARQUET
 from nsqfast.tools.shared.client import client_config
@@ -21,6 +29,7 @@ from nsqfast.tools.shared.options import (
     parse_tool,
 )
 from nsqfast.tools.shared.topics import check_topics
+from nsqfast.wire.names import describe_invalid, is_valid_name
 
 PROGRAM = "nsq_spool"
 ABOUT = "Consumes a channel into a spool on disk, from which Spark reads."

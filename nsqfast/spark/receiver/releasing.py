@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from nsqfast.gotext import os_error
 from nsqfast.spark.spool.checkpoint import Checkpoint
 from nsqfast.spark.spool.release import release_names
 from nsqfast.tools.shared.program import log
+from nsqfast.wire.gotext import os_error
 
 
 class Releaser:

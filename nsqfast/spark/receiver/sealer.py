@@ -14,12 +14,12 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from nsqfast.gotext import os_error
 from nsqfast.spark.receiver.group import Group, TakenBatch
 from nsqfast.spark.receiver.known import KnownMessages
 from nsqfast.spark.spool.segments import Segment
 from nsqfast.spark.spool.writer import NotSyncedError, SegmentWriter
 from nsqfast.tools.shared.program import log
+from nsqfast.wire.gotext import os_error
 
 RETRY_S = 1.0
 

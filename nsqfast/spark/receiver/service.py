@@ -10,7 +10,6 @@ from typing import Any
 
 from nsqfast.client.config import seconds
 from nsqfast.errors import NsqfastError
-from nsqfast.gotext import os_error
 from nsqfast.spark.receiver.drain import Drain
 from nsqfast.spark.receiver.known import KnownMessages, last_sealed_ns
 from nsqfast.spark.receiver.options import FREE_PART, FREE_SIZE, NS, Options, make_config
@@ -27,6 +26,7 @@ from nsqfast.spark.spool.writer import SegmentWriter
 from nsqfast.tools.shared.client import stop_consumers
 from nsqfast.tools.shared.program import ToolError, log
 from nsqfast.tools.shared.topics import Topics
+from nsqfast.wire.gotext import os_error
 
 COUNT_INTERVAL_S = 1.0
 REMOVE_INTERVAL_S = 15.0

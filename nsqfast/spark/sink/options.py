@@ -8,9 +8,9 @@ from typing import Any
 from nsqfast.client import Config
 from nsqfast.client.addresses import check_address
 from nsqfast.errors import OptionsError
-from nsqfast.gotext import parse_duration_ns, parse_int
-from nsqfast.names import is_valid_name
 from nsqfast.version import __version__
+from nsqfast.wire.gotext import parse_duration_ns, parse_int
+from nsqfast.wire.names import is_valid_name
 
 CLIENT_PREFIX = "nsq."
 INT_MAX = (1 << 31) - 1

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from nsqfast._ext.protocol.publish_command import Encoded
 from nsqfast._ext.protocol.records import encode
 from nsqfast.errors import NsqfastError
-from nsqfast.extras import needs
-from nsqfast.names import is_valid_name
-from nsqfast.protocol import LENGTH_SIZE
+from nsqfast.program.extras import needs
 from nsqfast.spark.sink.columns import BODY, DEFER_MS, TOPIC
 from nsqfast.spark.sink.options import SinkOptions
+from nsqfast.wire.names import is_valid_name
+from nsqfast.wire.protocol import LENGTH_SIZE
 
 with needs("nsqfast.spark", "spark"):
     import pyarrow as pa

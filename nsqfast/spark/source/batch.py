@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from nsqfast.gotext import os_error
 from nsqfast.spark.errors import errors_as_lines
 from nsqfast.spark.source.loss import LossPolicy
 from nsqfast.spark.source.offset import Offset
@@ -26,6 +25,7 @@ from nsqfast.spark.spool.identity import SpoolError, read_identity
 from nsqfast.spark.spool.release import release_segments
 from nsqfast.spark.spool.segments import Segment, list_segments
 from nsqfast.tools.shared.durable import open_private, sync_folder
+from nsqfast.wire.gotext import os_error
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from pathlib import Path
 
-from nsqfast.gotext import os_error
 from nsqfast.spark.spool.identity import SpoolError
 from nsqfast.spark.spool.release import read_released
 from nsqfast.spark.spool.segments import (
@@ -18,6 +17,7 @@ from nsqfast.spark.spool.segments import (
     list_segments,
     parse_segment,
 )
+from nsqfast.wire.gotext import os_error
 
 # A folder's modification time has a coarse clock: it misses changes in the tick in which the folder was read.
 CLOCK_TICK_NS = 2_000_000_000

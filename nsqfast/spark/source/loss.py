@@ -1,6 +1,6 @@
 """Handles missing messages: an error, or a warning and the rest."""
 
-from nsqfast.logs import logger
+from nsqfast.program.logs import logger
 from nsqfast.spark.spool.identity import SpoolError
 
 SAID_MAX = 1000  # texts that are remembered, so as not to be repeated

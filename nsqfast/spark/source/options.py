@@ -13,10 +13,10 @@ import re2
 from nsqfast.client.config import Config
 from nsqfast.client.discovery import lookup_url
 from nsqfast.errors import OptionsError
-from nsqfast.gotext import parse_bool, parse_duration_ns
-from nsqfast.names import describe_invalid, is_valid_name
 from nsqfast.spark.spool.identity import list_subscription
 from nsqfast.spark.spool.schema import SCHEMA
+from nsqfast.wire.gotext import parse_bool, parse_duration_ns
+from nsqfast.wire.names import describe_invalid, is_valid_name
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 
-from nsqfast.logs import logger
+from nsqfast.program.logs import logger
 from nsqfast.spark.receiver.child import ReceiverChild, ReceiverError, ReceiverSettings
 from nsqfast.spark.spool.identity import SpoolError
 

@@ -5,8 +5,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from nsqfast.gotext import os_error
-from nsqfast.logs import logger
+from nsqfast.program.logs import logger
 from nsqfast.spark.source.listing import Listing
 from nsqfast.spark.source.loss import LossPolicy
 from nsqfast.spark.source.offset import Offset
@@ -15,6 +14,7 @@ from nsqfast.spark.spool.identity import Identity, SpoolError, open_spool, read_
 from nsqfast.spark.spool.locks import QUERY, RECEIVER, Lock, is_held
 from nsqfast.spark.spool.release import release_segments, remove_done
 from nsqfast.spark.spool.segments import list_segments
+from nsqfast.wire.gotext import os_error
 
 if TYPE_CHECKING:
     from nsqfast.spark.source.own_receiver import OwnReceiver

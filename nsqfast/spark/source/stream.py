@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader
 
-from nsqfast import logs
 from nsqfast.errors import OptionsError
+from nsqfast.program import logs
 from nsqfast.spark.errors import errors_as_lines, is_spark_process
 from nsqfast.spark.source.admission import Limit, admit
 from nsqfast.spark.source.listing import measure_lag

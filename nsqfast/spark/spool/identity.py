@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from nsqfast.errors import NsqfastError
-from nsqfast.gotext import os_error
 from nsqfast.tools.shared.durable import PRIVATE_FOLDER_MODE, open_private, sync_folder
+from nsqfast.wire.gotext import os_error
 
 VERSION = 1
 FILE = "SPOOL.json"

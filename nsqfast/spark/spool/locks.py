@@ -6,9 +6,9 @@ import socket
 from pathlib import Path
 from typing import Self
 
-from nsqfast.gotext import os_error
 from nsqfast.spark.spool.identity import SpoolError
 from nsqfast.tools.shared.durable import open_private
+from nsqfast.wire.gotext import os_error
 
 QUERY = "QUERY.lock"
 RECEIVER = "LOCK"

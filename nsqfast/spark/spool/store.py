@@ -11,9 +11,9 @@ from urllib.parse import parse_qsl, urlsplit
 
 from pyarrow import fs
 
-from nsqfast.gotext import os_error
 from nsqfast.spark.spool.identity import SpoolError
 from nsqfast.spark.spool.segments import Segment
+from nsqfast.wire.gotext import os_error
 
 # Arrow's own patience with a server that stands still is over four minutes; the receiver tries again itself.
 CONNECT_TIMEOUT_S = 5.0

@@ -10,12 +10,12 @@ import signal
 import sys
 from typing import TYPE_CHECKING, Self
 
-from nsqfast import extras
 from nsqfast.errors import OptionsError, PackageMissingError
-from nsqfast.gotext import os_error
-from nsqfast.logs import escape_controls
-from nsqfast.stdout import print_text
+from nsqfast.program import extras
+from nsqfast.program.logs import escape_controls
+from nsqfast.program.stdout import print_text
 from nsqfast.tools.bench.options import PROGRAM, Options, parse, validate
+from nsqfast.wire.gotext import os_error
 
 if TYPE_CHECKING:
     from nsqfast.tools.bench.crew import Crew

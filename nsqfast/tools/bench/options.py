@@ -7,16 +7,16 @@ from collections.abc import Iterator
 from dataclasses import MISSING, dataclass, fields
 from typing import Any, cast
 
-from nsqfast.command_line import HelpRequested, read_flags
 from nsqfast.errors import OptionsError
-from nsqfast.gotext import format_duration, parse_duration_ns
-from nsqfast.names import EPHEMERAL, describe_invalid, is_ephemeral, is_valid_name
 from nsqfast.net.addresses import PORT_MAX, Inet, parse_address
-from nsqfast.options import BOOL, INT, STRING, Kind, Option, declared, option
-from nsqfast.protocol import MPUB_SIZE_MAX
-from nsqfast.stdout import print_text
-from nsqfast.usage import usage
+from nsqfast.program.command_line import HelpRequested, read_flags
+from nsqfast.program.options import BOOL, INT, STRING, Kind, Option, declared, option
+from nsqfast.program.stdout import print_text
+from nsqfast.program.usage import usage
 from nsqfast.version import __version__
+from nsqfast.wire.gotext import format_duration, parse_duration_ns
+from nsqfast.wire.names import EPHEMERAL, describe_invalid, is_ephemeral, is_valid_name
+from nsqfast.wire.protocol import MPUB_SIZE_MAX
 
 PROGRAM = "nsqfast-bench"
 NS_PER_MS, NS_PER_S = 1_000_000, 1_000_000_000

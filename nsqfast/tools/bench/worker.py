@@ -16,10 +16,10 @@ from multiprocessing.synchronize import Barrier
 
 from nsqfast._ext.bench.load import Load
 from nsqfast.errors import NsqfastError
-from nsqfast.gotext import join_host_port, os_error
 from nsqfast.tools.bench.options import NS_PER_S, PROGRAM, Options
 from nsqfast.tools.bench.plan import WorkerPlan, identify_settings, publish_command
 from nsqfast.tools.wire import Connection
+from nsqfast.wire.gotext import join_host_port, os_error
 
 # A row of the shared totals; Load writes the first four columns.
 ROW_SIZE = 8

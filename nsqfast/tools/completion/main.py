@@ -6,9 +6,9 @@ nsqfast-completion zsh > "${fpath[1]}/_nsqfast"
 
 import sys
 
-from nsqfast import extras
 from nsqfast.errors import PackageMissingError
-from nsqfast.stdout import print_text
+from nsqfast.program import extras
+from nsqfast.program.stdout import print_text
 from nsqfast.tools.completion import bash, zsh
 from nsqfast.tools.completion.programs import programs
 

@@ -4,7 +4,7 @@ import importlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from nsqfast.options import STRING, STRINGS, Common, Option, declared
+from nsqfast.program.options import STRING, STRINGS, Common, Option, declared
 
 # Command, module of its settings, and words that may precede the flags.
 DAEMONS = {

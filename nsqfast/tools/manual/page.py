@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from itertools import pairwise
 
-from nsqfast.options import Option, by_group
+from nsqfast.program.options import Option, by_group
+from nsqfast.program.usage import KEYS, SYNTAX, describe
 from nsqfast.tools.manual import roff
 from nsqfast.tools.manual.facts import FACTS, Facts
 from nsqfast.tools.manual.settings import Settings, settings_of
-from nsqfast.usage import KEYS, SYNTAX, describe
 
 DATE = "2026-11-24"  # of the last change to what is not made from the options
 SAMPLES = "share/nsqfast/config"  # where the wheel puts them, see pyproject.toml

@@ -6,7 +6,7 @@ import json
 import textwrap
 from typing import Any
 
-from nsqfast.options import Option, by_group, to_toml
+from nsqfast.program.options import Option, by_group, to_toml
 from nsqfast.tools.manual.settings import OF_HOST, settings_of
 
 WIDTH = 100

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from nsqfast.options import Common, Option, declared, defaults
+from nsqfast.program.options import Common, Option, declared, defaults
 from nsqfast.tools.completion.programs import DAEMONS, JOBS, MODULES, WITHOUT_VERSION
 
 # Defaults that come from the host: in words, and one that a file may show.

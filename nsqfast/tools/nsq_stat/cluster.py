@@ -6,13 +6,13 @@ from typing import Any, Self
 from nsqfast.client.config import Config
 from nsqfast.client.connection import lookupd_context
 from nsqfast.errors import ConnectError
-from nsqfast.gotext import join_host_port
 from nsqfast.net.addresses import PORT_MAX
 from nsqfast.tools.nsq_stat.counters import NodeStats, parse_stats
 from nsqfast.tools.nsq_stat.options import Options
 from nsqfast.tools.nsq_stat.polls import Polls
 from nsqfast.tools.shared.discovery import AnswerError, HttpClient, base_url
 from nsqfast.tools.shared.program import ToolError
+from nsqfast.wire.gotext import join_host_port
 
 NS_PER_S = 1_000_000_000
 STATS_SIZE_MAX = 64 << 20  # bytes of one nsqd's /stats: some 100,000 channels

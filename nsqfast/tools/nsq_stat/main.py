@@ -15,7 +15,7 @@ async def live(options: Options) -> int:
     """Report until the end, or until told to stop."""
     import asyncio
 
-    from nsqfast.signals import watch_signals
+    from nsqfast.program.signals import watch_signals
     from nsqfast.tools.nsq_stat.watch import watch
 
     set_up_log()

@@ -4,10 +4,10 @@ import os
 import sys
 from dataclasses import dataclass
 
-from nsqfast.names import describe_invalid, is_valid_name
-from nsqfast.options import BOOL, DURATION, INT, STRING, STRINGS, PlainError, one_of, option
+from nsqfast.program.options import BOOL, DURATION, INT, STRING, STRINGS, PlainError, one_of, option
 from nsqfast.tools.nsq_stat.columns import COLUMNS
 from nsqfast.tools.shared.options import LOOKUPD_HELP, parse_tool
+from nsqfast.wire.names import describe_invalid, is_valid_name
 
 PROGRAM = "nsq_stat"
 ABOUT = "Reports depths, rates and clients of channels, again and again."

@@ -10,12 +10,12 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from nsqfast.errors import ConnectError
-from nsqfast.gotext import format_duration
-from nsqfast.logs import escape_controls
+from nsqfast.program.logs import escape_controls
 from nsqfast.tools.nsq_stat.columns import NAMES, NUMBERS, sort_rows
 from nsqfast.tools.nsq_stat.counters import Key, total
 from nsqfast.tools.nsq_stat.options import Options
 from nsqfast.tools.nsq_stat.rates import Row
+from nsqfast.wire.gotext import format_duration
 
 FIXED_HEIGHT = 4  # title, empty line, column headers, sum
 ERRORS_SHOWN_MAX = 3

@@ -7,7 +7,7 @@ from typing import Protocol
 import orjson
 
 from nsqfast.client import Message
-from nsqfast.logs import escape_controls, escape_json_controls
+from nsqfast.program.logs import escape_controls, escape_json_controls
 
 Render = Callable[[Sequence[Message]], bytes]  # for at least one message
 

@@ -15,7 +15,7 @@ async def live(options: Options) -> int:
     """Print until the end."""
     import asyncio
 
-    from nsqfast.signals import watch_signals
+    from nsqfast.program.signals import watch_signals
     from nsqfast.tools.nsq_tail.tail import Tail
 
     set_up_log()

@@ -3,10 +3,10 @@
 import random
 from dataclasses import dataclass
 
-from nsqfast.names import describe_invalid, is_valid_name
-from nsqfast.options import BOOL, INT, STRING, STRINGS, PlainError, one_of, option
+from nsqfast.program.options import BOOL, INT, STRING, STRINGS, PlainError, one_of, option
 from nsqfast.tools.nsq_tail.formats import FORMATS
 from nsqfast.tools.shared.options import SourceOptions, parse_tool
+from nsqfast.wire.names import describe_invalid, is_valid_name
 
 PROGRAM = "nsq_tail"
 ABOUT = "Prints messages."

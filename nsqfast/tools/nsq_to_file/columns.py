@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow as pa
 
 from nsqfast.client.batch import ArrayBatch
-from nsqfast.protocol import MESSAGE_ID_SIZE
 from nsqfast.tools.nsq_to_file.rows import MakePieces
+from nsqfast.wire.protocol import MESSAGE_ID_SIZE
 
 SCHEMA = pa.schema(
     [

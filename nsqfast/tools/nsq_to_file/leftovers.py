@@ -16,7 +16,7 @@ from nsqfast.archives.files import PART, ROWS, by_suffix
 from nsqfast.archives.unfinished import is_written, is_written_at, list_files
 from nsqfast.archives.unpack import find_end
 from nsqfast.errors import PackageMissingError
-from nsqfast.extras import needs
+from nsqfast.program.extras import needs
 from nsqfast.tools.nsq_to_file.archive import Archive
 from nsqfast.tools.nsq_to_file.folders import end_of_lines, open_own, remove_file
 from nsqfast.tools.nsq_to_file.naming import ANY_HOST, Naming

@@ -4,9 +4,9 @@ import asyncio
 import sys
 import time
 
-from nsqfast import logs
 from nsqfast.errors import NsqfastError
-from nsqfast.signals import watch_signals
+from nsqfast.program import logs
+from nsqfast.program.signals import watch_signals
 from nsqfast.tools.nsq_to_file.options import PROGRAM, Options, parse
 from nsqfast.tools.shared import program
 

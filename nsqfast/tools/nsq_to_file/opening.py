@@ -4,8 +4,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nsqfast import extras
-from nsqfast.extras import needs
+from nsqfast.program import extras
+from nsqfast.program.extras import needs
 from nsqfast.tools.nsq_to_file.archive import Archive, OpenAt, Rules
 from nsqfast.tools.nsq_to_file.folders import append_file, check_folders, create_file
 from nsqfast.tools.nsq_to_file.naming import Naming

@@ -4,9 +4,17 @@ import os
 from dataclasses import dataclass
 
 from nsqfast.errors import OptionsError
-from nsqfast.logs import LEVEL_HELP, LEVELS, LOG_PREFIX_HELP
-from nsqfast.names import describe_invalid, is_valid_name
-from nsqfast.options import BOOL, DURATION, INT, STRING, STRINGS, PlainError, option, text_such_as
+from nsqfast.program.logs import LEVEL_HELP, LEVELS, LOG_PREFIX_HELP
+from nsqfast.program.options import (
+    BOOL,
+    DURATION,
+    INT,
+    STRING,
+    STRINGS,
+    PlainError,
+    option,
+    text_such_as,
+)
 from nsqfast.tools.shared.client import client_config
 from nsqfast.tools.shared.discovery import base_url
 from nsqfast.tools.shared.options import (
@@ -18,6 +26,7 @@ from nsqfast.tools.shared.options import (
     parse_tool,
 )
 from nsqfast.tools.shared.topics import check_topics
+from nsqfast.wire.names import describe_invalid, is_valid_name
 
 PROGRAM = "nsq_to_file"
 ABOUT = "Archives messages in files: as lines, JSON lines, Parquet or Arrow."

@@ -15,10 +15,10 @@ from typing import NoReturn
 
 from nsqfast.client import Consumer
 from nsqfast.client.batch import ArrayBatch
-from nsqfast.gotext import os_error
 from nsqfast.tools.nsq_to_file.archive import Archive, Figures
 from nsqfast.tools.nsq_to_file.rows import MakePieces
 from nsqfast.tools.shared.program import ToolError, log
+from nsqfast.wire.gotext import os_error
 
 # Messages that arrive singly are written a few at a time.
 GATHER_S = 0.001

@@ -5,9 +5,9 @@ import math
 import ssl
 from functools import partial
 
-from nsqfast.gotext import os_error
 from nsqfast.tools.nsq_to_http.connection import Answer, Connection, RequestError, StaleError
 from nsqfast.tools.nsq_to_http.target import Origin
+from nsqfast.wire.gotext import os_error
 
 TLS_TIMEOUT_S = 10.0  # as in Go
 IDLE_TIMEOUT_S = 90.0  # as in Go

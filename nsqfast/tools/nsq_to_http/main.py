@@ -5,7 +5,7 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING
 
-from nsqfast.signals import watch_signals
+from nsqfast.program.signals import watch_signals
 from nsqfast.tools.nsq_to_http.options import PROGRAM, Options, parse
 from nsqfast.tools.shared.client import client_config, make_consumer, stop_consumers
 from nsqfast.tools.shared.give_up import GiveUp

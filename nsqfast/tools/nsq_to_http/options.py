@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 
-from nsqfast.names import describe_invalid, is_valid_name
-from nsqfast.options import (
+from nsqfast.program.options import (
     DURATION,
     FLOAT,
     INT,
@@ -18,6 +17,7 @@ from nsqfast.tools.nsq_to_http.batch import FORMATS
 from nsqfast.tools.nsq_to_http.target import parse_header, parse_target, parse_template
 from nsqfast.tools.shared.hostpool import MODES
 from nsqfast.tools.shared.options import SourceOptions, parse_tool
+from nsqfast.wire.names import describe_invalid, is_valid_name
 
 PROGRAM = "nsq_to_http"
 ABOUT = "Sends the messages of a channel to HTTP servers."

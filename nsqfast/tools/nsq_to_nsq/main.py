@@ -8,9 +8,8 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from nsqfast.names import describe_invalid, is_valid_name
-from nsqfast.options import INT, STRING, STRINGS, PlainError, option, text_such_as
-from nsqfast.signals import watch_signals
+from nsqfast.program.options import INT, STRING, STRINGS, PlainError, option, text_such_as
+from nsqfast.program.signals import watch_signals
 from nsqfast.tools.nsq_to_nsq.destinations import Destinations
 from nsqfast.tools.nsq_to_nsq.json_filter import JsonFilter
 from nsqfast.tools.shared.client import client_config, make_consumer, stop_consumers
@@ -23,6 +22,7 @@ from nsqfast.tools.shared.options import (
     parse_tool,
 )
 from nsqfast.tools.shared.program import ToolError, run, set_up_log
+from nsqfast.wire.names import describe_invalid, is_valid_name
 
 if TYPE_CHECKING:
     from nsqfast.client import Consumer

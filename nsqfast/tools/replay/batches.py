@@ -15,10 +15,10 @@ from nsqfast._ext.protocol.publish_command import Encoded
 from nsqfast._ext.protocol.records import encode
 from nsqfast.archives import Archive, Column, Damage, Records, open_archive
 from nsqfast.archives.records import NO_TIME, Ints, OnDamage, join_texts
-from nsqfast.gotext import os_error
-from nsqfast.protocol import LENGTH_SIZE
 from nsqfast.tools.replay.options import ID, NONE, PUBLISH, Options
 from nsqfast.tools.shared.program import log
+from nsqfast.wire.gotext import os_error
+from nsqfast.wire.protocol import LENGTH_SIZE
 
 Mask = NDArray[np.uint8]
 

@@ -5,8 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 from nsqfast.archives.files import FORMATS
 from nsqfast.archives.names import DATETIME_FORMAT, FILENAME_FORMAT
-from nsqfast.names import RULE, describe_invalid, is_valid_name
-from nsqfast.options import (
+from nsqfast.program.options import (
     BOOL,
     DURATION,
     FLOAT,
@@ -18,6 +17,7 @@ from nsqfast.options import (
     text_such_as,
 )
 from nsqfast.tools.shared.options import AUTH_SECRET_HELP, CLIENT_OPTIONS, PRODUCER_HELP, parse_tool
+from nsqfast.wire.names import RULE, describe_invalid, is_valid_name
 
 PROGRAM = "nsqfast-replay"
 ABOUT = "Publishes archives of nsq_to_file again. Words after the flags are files, folders or globs; - is stdin."

@@ -6,7 +6,7 @@ from nsqfast.archives import Archive, FileFinder, FileNames
 from nsqfast.archives.files import ARROW, LINES, PARQUET
 from nsqfast.archives.tables import load_arrow
 from nsqfast.errors import OptionsError
-from nsqfast.options import PlainError
+from nsqfast.program.options import PlainError
 from nsqfast.tools.replay.options import AUTO, ID, Options
 
 

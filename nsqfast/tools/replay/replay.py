@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Iterator
 from nsqfast.archives import Damage
 from nsqfast.client import Producer
 from nsqfast.errors import ConnectError, NsqfastError
-from nsqfast.signals import watch_signals
-from nsqfast.stdout import print_text
+from nsqfast.program.signals import watch_signals
+from nsqfast.program.stdout import print_text
 from nsqfast.tools.replay.batches import Batch, BatchMaker, Limits
 from nsqfast.tools.replay.feeder import Feeder
 from nsqfast.tools.replay.options import FAILOVER, PROGRAM, Options

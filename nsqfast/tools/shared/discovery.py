@@ -10,9 +10,9 @@ import orjson
 
 from nsqfast.client.discovery import ANSWER_SIZE_MAX, open_session, read_answer
 from nsqfast.errors import ConnectError
-from nsqfast.gotext import os_error
-from nsqfast.names import is_valid_name
-from nsqfast.options import PlainError
+from nsqfast.program.options import PlainError
+from nsqfast.wire.gotext import os_error
+from nsqfast.wire.names import is_valid_name
 
 if TYPE_CHECKING:
     import ssl

@@ -14,11 +14,10 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from nsqfast.client.config import Config
-from nsqfast.command_line import flags_or_help, refuse_words
 from nsqfast.errors import OptionsError
-from nsqfast.names import describe_invalid, is_valid_name
 from nsqfast.net.secret_file import read_secret
-from nsqfast.options import (
+from nsqfast.program.command_line import flags_or_help, refuse_words
+from nsqfast.program.options import (
     BOOL,
     INT,
     STRING,
@@ -30,8 +29,9 @@ from nsqfast.options import (
     option,
     text_such_as,
 )
-from nsqfast.stdout import print_text
+from nsqfast.program.stdout import print_text
 from nsqfast.version import NSQ_VERSION, own_line
+from nsqfast.wire.names import describe_invalid, is_valid_name
 
 T = TypeVar("T")
 

@@ -13,8 +13,8 @@ import stat
 import threading
 from collections.abc import Callable
 
-from nsqfast.gotext import os_error
 from nsqfast.tools.shared.program import OutputClosedError, ToolError
+from nsqfast.wire.gotext import os_error
 
 STDOUT = 1
 

@@ -18,10 +18,10 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from nsqfast import extras
 from nsqfast.errors import NsqfastError
-from nsqfast.logs import escape_controls
-from nsqfast.options import FlagError
+from nsqfast.program import extras
+from nsqfast.program.logs import escape_controls
+from nsqfast.program.options import FlagError
 
 T = TypeVar("T")
 

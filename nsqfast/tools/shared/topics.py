@@ -8,10 +8,10 @@ from typing import Protocol
 from nsqfast.client.config import Config
 from nsqfast.client.connection import lookupd_context
 from nsqfast.errors import NsqfastError
-from nsqfast.names import describe_invalid, is_valid_name
-from nsqfast.options import PlainError
+from nsqfast.program.options import PlainError
 from nsqfast.tools.shared.discovery import HttpClient, base_url, list_topics
 from nsqfast.tools.shared.program import ToolError, log
+from nsqfast.wire.names import describe_invalid, is_valid_name
 
 NS = 1_000_000_000
 RETRY_S = 5.0  # if no nsqlookupd answered

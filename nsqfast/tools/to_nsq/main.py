@@ -7,9 +7,8 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from nsqfast.names import describe_invalid, is_valid_name
-from nsqfast.options import DURATION, INT, STRING, STRINGS, PlainError, option
-from nsqfast.signals import watch_signals
+from nsqfast.program.options import DURATION, INT, STRING, STRINGS, PlainError, option
+from nsqfast.program.signals import watch_signals
 from nsqfast.tools.shared.client import client_config
 from nsqfast.tools.shared.options import AUTH_SECRET_HELP, CLIENT_OPTIONS, PRODUCER_HELP, parse_tool
 from nsqfast.tools.shared.program import log, run, set_up_log
@@ -18,6 +17,7 @@ from nsqfast.tools.to_nsq.bucket import TokenBucket
 from nsqfast.tools.to_nsq.feed import Feed
 from nsqfast.tools.to_nsq.pieces import Pieces, Splitter
 from nsqfast.tools.to_nsq.source import Source
+from nsqfast.wire.names import describe_invalid, is_valid_name
 
 PROGRAM = "to_nsq"
 ABOUT = "Splits standard input into messages and publishes them."

@@ -1,9 +1,9 @@
 """Split an input at a delimiter, without making a Python object for each piece."""
 
-from nsqfast import protocol
 from nsqfast._ext.protocol.publish_command import Encoded
 from nsqfast._ext.protocol.records import encode, split
 from nsqfast.tools.shared.program import ToolError
+from nsqfast.wire import protocol
 
 MPUB_COUNT_MAX = 1000
 MPUB_SIZE_MAX = 128 * 1024

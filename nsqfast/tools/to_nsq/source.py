@@ -4,8 +4,8 @@ import asyncio
 import os
 import stat
 
-from nsqfast.gotext import os_error
 from nsqfast.tools.shared.program import ToolError
+from nsqfast.wire.gotext import os_error
 
 READ_SIZE = 1 << 20
 STDIN = 0

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 from fuzz.common import guarded
 from nsqfast.errors import ProtocolError
-from nsqfast.identify import identify
 from nsqfast.nsqd.options import Options
+from nsqfast.wire.identify import identify
 
 LIMITS = Options()
 MS = 1_000_000

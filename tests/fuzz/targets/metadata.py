@@ -3,8 +3,8 @@
 import json
 
 from fuzz.common import empty_folder, guarded
-from nsqfast.names import is_ephemeral, is_valid_name
 from nsqfast.nsqd.metadata import FILE_NAME, decode, encode, load
+from nsqfast.wire.names import is_ephemeral, is_valid_name
 from support.core import make_registry
 
 WORDS = [b'"topics":', b'"name":', b'"paused":', b'"channels":', b"true", b"null", b"#ephemeral"]

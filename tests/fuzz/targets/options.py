@@ -7,10 +7,10 @@ from fractions import Fraction
 
 from fuzz.common import empty_folder, guarded
 from nsqfast.errors import OptionsError
-from nsqfast.gotext import format_duration, parse_duration_ns, parse_int
 from nsqfast.net.addresses import parse_address
 from nsqfast.nsqd.options import Options, parse, validate
-from nsqfast.options import declared
+from nsqfast.program.options import declared
+from nsqfast.wire.gotext import format_duration, parse_duration_ns, parse_int
 
 UNIT_NS = {"ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": 10**9}
 UNIT_NS |= {"m": 60 * 10**9, "h": 3600 * 10**9}

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from nsqfast.errors import OptionsError
-from nsqfast.options import declared, defaults
+from nsqfast.program.options import declared, defaults
 from nsqfast.tools.nsq_to_file.main import main
 from nsqfast.tools.nsq_to_file.options import Options, parse
 from support.tools import Tool, run_tool, tool_command

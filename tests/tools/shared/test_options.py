@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import pytest
 
 from nsqfast.errors import OptionsError
-from nsqfast.names import RULE
-from nsqfast.options import FLOAT, STRING, FlagError, PlainError, option
+from nsqfast.program.options import FLOAT, STRING, FlagError, PlainError, option
 from nsqfast.tools.shared.client import client_config
 from nsqfast.tools.shared.options import CLIENT_OPTIONS, SourceOptions, parse_tool
+from nsqfast.wire.names import RULE
 from support.commands import run_command
 
 

@@ -8,8 +8,8 @@ error    --tcp-address: 0.0.0.0:4150: address already in use
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from nsqfast.logs import escape_controls
-from nsqfast.stdout import print_text
+from nsqfast.program.logs import escape_controls
+from nsqfast.program.stdout import print_text
 
 OK, WARNING, ERROR = "ok", "warning", "error"
 

@@ -15,8 +15,8 @@ import sys
 import time
 from typing import Final
 
-from nsqfast.options import words
-from nsqfast.stderr import StderrHandler
+from nsqfast.program.options import words
+from nsqfast.program.stderr import StderrHandler
 
 # NSQ's numbers, which GET /config/log_level shows.
 LEVELS: Final = {"debug": 1, "info": 2, "warn": 3, "error": 4, "fatal": 5}

@@ -8,9 +8,8 @@ that is not a flag, and so most flags of `--deflate false --node-id=9`; here suc
 from collections.abc import Collection, Iterable
 from typing import Any, TypeVar
 
-from nsqfast.config_file import read_config
-from nsqfast.gotext import quote
-from nsqfast.options import (
+from nsqfast.program.config_file import read_config
+from nsqfast.program.options import (
     DURATION,
     FLOATS,
     Common,
@@ -20,8 +19,9 @@ from nsqfast.options import (
     defaults,
     nearest_name,
 )
-from nsqfast.stdout import print_text
-from nsqfast.usage import command_name, usage
+from nsqfast.program.stdout import print_text
+from nsqfast.program.usage import command_name, usage
+from nsqfast.wire.gotext import quote
 
 T = TypeVar("T")
 

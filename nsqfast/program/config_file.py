@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from nsqfast.errors import OptionsError
-from nsqfast.gotext import INT64_MAX, os_error, quote
-from nsqfast.options import Option, nearest_name, to_toml
+from nsqfast.program.options import Option, nearest_name, to_toml
+from nsqfast.wire.gotext import INT64_MAX, os_error, quote
 
 SHOWN_SIZE_MAX = 80  # characters of a value in a complaint
 

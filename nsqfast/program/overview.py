@@ -5,12 +5,12 @@ from collections.abc import Iterable, Iterator
 from importlib import metadata
 from pathlib import Path
 
-from nsqfast import extras
-from nsqfast.programs import PROGRAMS
+from nsqfast.program import extras
+from nsqfast.program.programs import PROGRAMS
 from nsqfast.version import NSQ_VERSION, __version__
 
 DOCUMENTS_URL = "https://github.com/nsqfast/nsqfast/tree/HEAD/docs"
-FOLDER = Path(__file__).resolve().parent
+FOLDER = Path(__file__).resolve().parents[1]
 # Those whose version a report of a fault should name.
 PACKAGES = (
     "aiohttp",

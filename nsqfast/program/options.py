@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 from nsqfast.errors import OptionsError
-from nsqfast.gotext import (
+from nsqfast.wire.gotext import (
     format_duration,
     in_int64,
     parse_bool,

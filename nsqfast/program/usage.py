@@ -12,7 +12,7 @@ import textwrap
 from collections.abc import Iterable
 from typing import Any
 
-from nsqfast.options import BOOL, Option, by_group
+from nsqfast.program.options import BOOL, Option, by_group
 
 WIDTH_MIN, WIDTH_MAX = 60, 100
 # Where the texts begin; a longer flag has a line of its own.

@@ -4,7 +4,7 @@
     SIGHUP            reload, if the daemon has something to reload
     SIGUSR1           ignored
 
-Under systemd it says when it serves, reloads and stops, and that it is alive (`service_manager`).
+Under systemd it says when it serves, reloads and stops, and that it is alive (`systemd`).
 
 Exit status 2 for a command line that cannot be read, 1 for everything else that prevents the start and for a stop that
 could not save everything.
@@ -18,12 +18,12 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, TypeVar
 
-from nsqfast import extras, logs
-from nsqfast.config_file import UnknownKeysError
 from nsqfast.errors import NsqfastError, OptionsError
-from nsqfast.options import FlagError, PlainError
-from nsqfast.service_manager import Service, Watchdog
-from nsqfast.signals import watch_signals
+from nsqfast.program import extras, logs
+from nsqfast.program.config_file import UnknownKeysError
+from nsqfast.program.options import FlagError, PlainError
+from nsqfast.program.signals import watch_signals
+from nsqfast.program.systemd import Service, Watchdog
 
 # Partial collections, of about 7,000 new objects each, between two full ones.
 FULL_COLLECTION_COUNT = 10_000

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from nsqfast.errors import ProtocolError
-from nsqfast.gojson import INT32_MAX, INT64_MAX, decode_record, encode
-from nsqfast.protocol import TELLS_IDS
 from nsqfast.version import NSQ_VERSION
+from nsqfast.wire.gojson import INT32_MAX, INT64_MAX, decode_record, encode
+from nsqfast.wire.protocol import TELLS_IDS
 
 MS = 1_000_000
 

@@ -1,0 +1,1 @@
+"""What stands on the wire, for Python: protocol numbers, names, IDENTIFY, refusals, and texts and JSON as Go does."""
