@@ -68,7 +68,7 @@ up: $(RUNS) ## start nsqlookupd, nsqd (ports 4150 and 4151, data in ./data) and 
 ## up ARGS=--demo-cluster: a cluster to look at in the page: two nsqd, topics that are well and others that are not
 ## up ARGS=--demo: send messages through a broker of its own and show them, then stop
 ## up ARGS=--demo-spark: the same with Spark: a load, an ingest, the table of what arrived; needs Java 17
-	@NSQFAST_ROOMS="core protocol disk broker server client bench" $(BUILD_EXT)
+	@NSQFAST_ROOMS="core protocol storage broker server client bench" $(BUILD_EXT)
 	@$(if $(findstring --demo-spark,$(ARGS)),$(IF_SPARK))
 	@$(BIN)/python -m $(if $(findstring --demo-spark,$(ARGS)),nsqfast.spark_jobs.demo,nsqfast.tools.demo) $(ARGS)
 
@@ -237,7 +237,7 @@ cov: $(READY) ## line coverage, .pyx included
 
 html: $(READY) ## _ext/*.html: which lines touch the Python C API
 	@NSQFAST_ANNOTATE=1 $(BUILD_EXT)
-	@ls _ext/*/*.html
+	@find _ext -name '*.html'
 
 # Without a compiled module, so that it can come before the build.
 lint: $(READY) ## style, types, layers, citations, lengths
@@ -319,4 +319,4 @@ check-workflows: $(READY) ## .github/workflows, by actionlint and cibuildwheel; 
 
 clean: ## remove everything built, .venv too
 	@rm -rf build dist .venv .go-nsq .coverage htmlcov *.egg-info
-	@rm -f _ext/*/*.so _ext/*/*.c _ext/*/*.html
+	@find _ext -name '*.so' -delete -o -name '*.c' -delete -o -name '*.html' -delete

@@ -1,4 +1,4 @@
-"""Builds _ext/ROOM/*.pyx into the packages nsqfast._ext.ROOM. Everything else is in pyproject.toml.
+"""Builds each .pyx of _ext/ into the module of nsqfast._ext where it stands. Everything else is in pyproject.toml.
 
 Switches, read from the environment so that pip, build and setup.py obey them alike:
 
@@ -51,7 +51,8 @@ CFLAGS += ["-O0", "-g", "-UNDEBUG"] if DEBUG else ["-g0"]
 # half the time for them at -O1.
 SELDOM = """
     core.cyutility core.settings
-    disk.deadlines disk.deferred disk.flush disk.health disk.oldest_record disk.recovery disk.segment
+    storage.diskqueue.deadlines storage.diskqueue.deferred storage.diskqueue.flush storage.diskqueue.health
+    storage.diskqueue.oldest_record storage.diskqueue.recovery storage.diskqueue.segment
     broker.embedded broker.picker broker.shutdown broker.snapshot
     server.auth
     dev.null_peer dev.probes dev.structures
@@ -147,7 +148,7 @@ class BuildExt(build_ext):
         if self.force or ANNOTATE or not has_settings():
             return False
         modules = [Path(self.get_ext_fullpath(each.name)) for each in self.extensions]
-        newest = max(path.stat().st_mtime for path in ROOT.glob("_ext/[a-z]*/*.[ph]*"))
+        newest = max(path.stat().st_mtime for path in ROOT.glob("_ext/**/[a-z]*/*.[ph]*"))
         return all(path.exists() and path.stat().st_mtime > newest for path in modules)
 
     def build_extensions(self):
@@ -206,6 +207,11 @@ def link_mirror():
             link.symlink_to(Path("..", "..", "..", folder), target_is_directory=True)
 
 
+def name_in_ext(path):
+    """Name a package or module of nsqfast._ext as Python does: storage.diskqueue.writer."""
+    return ".".join(path.relative_to(ROOT / "_ext").with_suffix("").parts)
+
+
 def describe(name, source):
     level = [] if DEBUG else ["-O1" if name in SELDOM else "-O3"]
     return Extension(
@@ -230,8 +236,9 @@ def read_description():
     )
 
 
-HEADERS = [str(path.relative_to(ROOT)) for path in sorted(ROOT.glob("_ext/*/*.h"))]
-ROOMS = {path.parent.name for path in ROOT.glob("_ext/*/__init__.py")}
+HEADERS = [str(path.relative_to(ROOT)) for path in sorted(ROOT.glob("_ext/**/*.h"))]
+PACKAGES = [name_in_ext(path.parent) for path in sorted(ROOT.glob("_ext/*/**/__init__.py"))]
+ROOMS = {name.partition(".")[0] for name in PACKAGES}
 # What stands elsewhere than its name says. Spark finds a source in a top-level module pyspark_*.
 ELSEWHERE = {
     "nsqfast._ext": "_ext",
@@ -245,14 +252,14 @@ setup(
     packages=[
         *find_packages(include=["nsqfast", "nsqfast.*"], exclude=["nsqfast.spark.autoload"]),
         *ELSEWHERE,
-        *(f"nsqfast._ext.{room}" for room in sorted(ROOMS - {"dev"})),
+        *(f"nsqfast._ext.{name}" for name in PACKAGES if name != "dev"),
     ],
     package_dir=ELSEWHERE,
     ext_modules=[
         describe("core.cyutility", "_ext/core/cyutility.c"),
         *(
-            describe(f"{path.parent.name}.{path.stem}", str(path.relative_to(ROOT)))
-            for path in sorted(ROOT.glob("_ext/*/*.pyx"))
+            describe(name_in_ext(path), str(path.relative_to(ROOT)))
+            for path in sorted(ROOT.glob("_ext/**/*.pyx"))
         ),
     ],
     cmdclass={"build": Build, "build_ext": BuildExt, "editable_wheel": EditableWheel},

@@ -77,7 +77,7 @@ def take_translation(source: Path) -> None:
     """setup.py removes it again where it was made with other settings, or by another Cython."""
     # pip unpacks a Cython for each build, and its files are younger than whatever was translated before.
     later = time.time() + 24 * 60 * 60
-    for path in [*ROOT.glob("_ext/*/*.c"), ROOT / "build" / "ext-settings"]:
+    for path in [*ROOT.glob("_ext/**/*.c"), ROOT / "build" / "ext-settings"]:
         copy = source / path.relative_to(ROOT)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, copy)

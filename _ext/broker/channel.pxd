@@ -12,8 +12,8 @@ from nsqfast._ext.core.heap cimport Timers
 from nsqfast._ext.core.histogram cimport Histogram
 from nsqfast._ext.core.latency cimport Latency
 from nsqfast._ext.core.message cimport Delivery, Message
-from nsqfast._ext.disk.backlog cimport Backlog, Queue, Storage
-from nsqfast._ext.disk.flush cimport Flush
+from nsqfast._ext.storage.diskqueue.backlog cimport Backlog, Queue, Storage
+from nsqfast._ext.storage.diskqueue.flush cimport Flush
 
 
 cdef enum Outcome:

@@ -3,7 +3,7 @@ from typing import Any
 
 from nsqfast._ext.core.histogram import Histogram
 from nsqfast._ext.core.latency import Latency
-from nsqfast._ext.disk.backlog import Queue, Storage
+from nsqfast._ext.storage.diskqueue.backlog import Queue, Storage
 
 class Channel(Queue):
     topic_name: str

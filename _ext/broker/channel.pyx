@@ -12,8 +12,8 @@ from nsqfast._ext.core.histogram cimport record
 from nsqfast._ext.core.in_flight_queue cimport InFlightQueue, oldest_published
 from nsqfast._ext.core.limits cimport DISK_RETRY_NS
 from nsqfast._ext.core.memory cimport MEMORY_FULL, MEMORY_SLOW, account
-from nsqfast._ext.disk.deferred cimport DiskDeferred
-from nsqfast._ext.disk.disposal cimport Disposal, drop_heap
+from nsqfast._ext.storage.diskqueue.deferred cimport DiskDeferred
+from nsqfast._ext.storage.diskqueue.disposal cimport Disposal, drop_heap
 
 from nsqfast.wire.names import is_ephemeral
 from nsqfast.wire.refusals import NotTakenError

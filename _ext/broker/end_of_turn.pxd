@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t
 
 from nsqfast._ext.broker.consumer cimport Consumer
 from nsqfast._ext.core.heap cimport Timed, Timers
-from nsqfast._ext.disk.backlog cimport Storage
+from nsqfast._ext.storage.diskqueue.backlog cimport Storage
 
 
 cdef class PutOff(Timed):

@@ -1,7 +1,7 @@
 from nsqfast._ext.core.heap import Timed, Timers
 from nsqfast._ext.core.settings import Settings
-from nsqfast._ext.disk.backlog import Storage
-from nsqfast._ext.disk.syncer import Syncer
+from nsqfast._ext.storage.diskqueue.backlog import Storage
+from nsqfast._ext.storage.diskqueue.syncer import Syncer
 
 class PutOff(Timed):
     def __init__(self, timers: Timers) -> None: ...

@@ -8,7 +8,7 @@ from nsqfast._ext.core.limits cimport SLABS_KEPT_MIN
 from nsqfast._ext.core.memory cimport SLAB_SIZE, account
 from nsqfast._ext.core.message cimport release_slabs, slabs_kept
 from nsqfast._ext.core.settings cimport Settings
-from nsqfast._ext.disk.syncer cimport Syncer
+from nsqfast._ext.storage.diskqueue.syncer cimport Syncer
 
 cdef enum:
     # Each step gives back one in so many of the empty slabs beyond SLABS_KEPT_MIN: half of them in 11 s.

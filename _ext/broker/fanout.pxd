@@ -5,8 +5,8 @@ from libc.stdint cimport int64_t, uint64_t
 from nsqfast._ext.broker.channel cimport Channel
 from nsqfast._ext.core.limits cimport GATHER_SIZE
 from nsqfast._ext.core.message cimport Message
-from nsqfast._ext.disk.backlog cimport Backlog
-from nsqfast._ext.disk.segment cimport RECORD_SIZE_MIN
+from nsqfast._ext.storage.diskqueue.backlog cimport Backlog
+from nsqfast._ext.storage.diskqueue.segment cimport RECORD_SIZE_MIN
 
 cdef enum:
     # The most that is put into all channels at once, in messages to the memory of one; some milliseconds. A queue's

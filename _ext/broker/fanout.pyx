@@ -11,7 +11,7 @@ A put that would take longer than a turn may last goes to none of them, but behi
 from nsqfast._ext.broker.channel cimport Channel
 from nsqfast._ext.core.heap cimport HeapNode
 from nsqfast._ext.core.message cimport delivery_free
-from nsqfast._ext.disk.backlog cimport writes
+from nsqfast._ext.storage.diskqueue.backlog cimport writes
 
 
 cdef class Fanout:

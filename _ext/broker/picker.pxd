@@ -8,7 +8,7 @@ from nsqfast._ext.broker.topic cimport Topic
 from nsqfast._ext.core.budget cimport Budget
 from nsqfast._ext.core.limits cimport PEEK_COUNT_MAX
 from nsqfast._ext.core.message cimport Delivery, Message
-from nsqfast._ext.disk.scan cimport DiskScan, Quest, Record
+from nsqfast._ext.storage.diskqueue.scan cimport DiskScan, Quest, Record
 
 
 cdef enum Action:

@@ -26,10 +26,10 @@ from nsqfast._ext.core.message cimport (
     delivery_new, id_from_hex, message_drop, message_new, prefetch, put_be32,
 )
 from nsqfast._ext.core.ring cimport Ring
-from nsqfast._ext.disk.backlog cimport Backlog
-from nsqfast._ext.disk.queue cimport DiskQueue
-from nsqfast._ext.disk.reader cimport SKIPPED_MAX, DiskReader
-from nsqfast._ext.disk.scan cimport (AT_END, DAMAGED, GONE, NO_MEMORY, UNREADABLE, is_wanted, memmem)
+from nsqfast._ext.storage.diskqueue.backlog cimport Backlog
+from nsqfast._ext.storage.diskqueue.queue cimport DiskQueue
+from nsqfast._ext.storage.diskqueue.reader cimport SKIPPED_MAX, DiskReader
+from nsqfast._ext.storage.diskqueue.scan cimport (AT_END, DAMAGED, GONE, NO_MEMORY, UNREADABLE, is_wanted, memmem)
 
 from nsqfast._ext.core.message import free_pinned, pin_deliveries, unpin_deliveries
 from nsqfast.wire.refusals import NotTakenError

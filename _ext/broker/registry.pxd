@@ -9,7 +9,7 @@ from nsqfast._ext.core.budget cimport Budget
 from nsqfast._ext.core.busy_poll cimport BusyPoll
 from nsqfast._ext.core.heap cimport Timers
 from nsqfast._ext.core.settings cimport Settings
-from nsqfast._ext.disk.syncer cimport Syncer
+from nsqfast._ext.storage.diskqueue.syncer cimport Syncer
 
 
 cdef class Registry:

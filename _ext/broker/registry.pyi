@@ -6,7 +6,7 @@ from nsqfast._ext.broker.consumer import Client
 from nsqfast._ext.broker.topic import Topic
 from nsqfast._ext.core.heap import Timers
 from nsqfast._ext.core.settings import Settings
-from nsqfast._ext.disk.syncer import Syncer
+from nsqfast._ext.storage.diskqueue.syncer import Syncer
 
 class Registry:
     settings: Settings

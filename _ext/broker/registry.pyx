@@ -6,11 +6,11 @@ from collections import deque
 
 from nsqfast._ext.broker.channel cimport Channel
 from nsqfast._ext.broker.consumer cimport Waiter
+from nsqfast._ext.broker.shutdown cimport Shutdown
 from nsqfast._ext.core.budget cimport Budget, begin_part, is_spent, was_overspent
 from nsqfast._ext.core.clock cimport monotonic_ns
 from nsqfast._ext.core.limits cimport COSTLY_COUNT_MAX, END_COUNT_MAX, STORED_COUNT_MAX
-from nsqfast._ext.disk.segment import forget_folder
-from nsqfast._ext.broker.shutdown cimport Shutdown
+from nsqfast._ext.storage.diskqueue.segment import forget_folder
 
 from nsqfast.errors import ProtocolError
 

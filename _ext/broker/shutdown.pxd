@@ -2,7 +2,7 @@
 
 from libc.stdint cimport uint64_t
 
-from nsqfast._ext.disk.backlog cimport Storage
+from nsqfast._ext.storage.diskqueue.backlog cimport Storage
 
 
 cdef class Shutdown:

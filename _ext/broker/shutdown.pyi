@@ -1,7 +1,7 @@
 from collections.abc import Callable
 
 from nsqfast._ext.broker.topic import Topic
-from nsqfast._ext.disk.backlog import Storage
+from nsqfast._ext.storage.diskqueue.backlog import Storage
 
 class Shutdown:
     def __init__(

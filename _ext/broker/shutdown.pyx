@@ -14,9 +14,9 @@ from itertools import islice
 from nsqfast._ext.broker.channel cimport Channel
 from nsqfast._ext.broker.topic cimport Topic
 from nsqfast._ext.core.limits cimport GROUP_COUNT_MAX, GROUP_COUNT_MIN, LOST_SHOWN, QUEUE_DESCRIPTORS
-from nsqfast._ext.disk.backlog cimport Backlog
-from nsqfast._ext.disk.flush cimport Flush
-from nsqfast._ext.disk.queue cimport CLOSE_STEPS
+from nsqfast._ext.storage.diskqueue.backlog cimport Backlog
+from nsqfast._ext.storage.diskqueue.flush cimport Flush
+from nsqfast._ext.storage.diskqueue.queue cimport CLOSE_STEPS
 
 cdef enum:
     # Queues whose files are synced together, while the next ones are written.

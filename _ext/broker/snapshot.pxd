@@ -5,8 +5,8 @@ from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
 from nsqfast._ext.broker.channel cimport Channel
 from nsqfast._ext.core.message cimport Delivery, Message
 from nsqfast._ext.core.ring cimport Ring
-from nsqfast._ext.disk.backlog cimport Backlog, Queue
-from nsqfast._ext.disk.scan cimport DiskScan, Quest
+from nsqfast._ext.storage.diskqueue.backlog cimport Backlog, Queue
+from nsqfast._ext.storage.diskqueue.scan cimport DiskScan, Quest
 
 
 cdef enum Where:

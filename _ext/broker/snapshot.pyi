@@ -1,6 +1,6 @@
 from typing import Any
 
-from nsqfast._ext.disk.backlog import Queue
+from nsqfast._ext.storage.diskqueue.backlog import Queue
 
 LIMIT_MAX: int
 OFFSET_MAX: int

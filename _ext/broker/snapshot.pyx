@@ -14,18 +14,18 @@ from libc.stdlib cimport free, malloc
 
 import os
 
-from nsqfast._ext.core.clock cimport monotonic_ns, now_monotonic, wall_ns
-from nsqfast._ext.disk.scan cimport (
-    AT_END, AT_LIMIT, DAMAGED, GONE, NO_MEMORY, RECORDS_MAX, TOO_LARGE, TOO_LATE, TOO_MANY_BYTES, TOO_MANY_RECORDS,
-    UNREADABLE, Record, is_wanted, memmem,
-)
 from nsqfast._ext.broker.topic cimport Topic
+from nsqfast._ext.core.clock cimport monotonic_ns, now_monotonic, wall_ns
 from nsqfast._ext.core.due_order cimport DueOrder, QueuesOrder
 from nsqfast._ext.core.limits cimport (
     PEEK_COUNT_MAX, PEEK_NEEDLE_SIZE_MAX, PEEK_OFFSET_MAX, PEEK_PIECE_SIZE_MAX, PEEK_READ_NS_MAX, PEEK_SCAN_MAX,
     PEEK_SEARCH_SIZE_MAX,
 )
 from nsqfast._ext.core.message cimport id_to_hex, message_drop, message_fetch, message_keep
+from nsqfast._ext.storage.diskqueue.scan cimport (
+    AT_END, AT_LIMIT, DAMAGED, GONE, NO_MEMORY, RECORDS_MAX, TOO_LARGE, TOO_LATE, TOO_MANY_BYTES, TOO_MANY_RECORDS,
+    UNREADABLE, Record, is_wanted, memmem,
+)
 
 cdef enum:
     # How many messages ahead the processor prefetches.

@@ -6,7 +6,7 @@ from nsqfast._ext.broker.channel cimport Channel
 from nsqfast._ext.broker.deferrals cimport DeferredList
 from nsqfast._ext.core.budget cimport Budget
 from nsqfast._ext.core.message cimport Delivery
-from nsqfast._ext.disk.backlog cimport Backlog, Storage
+from nsqfast._ext.storage.diskqueue.backlog cimport Backlog, Storage
 
 
 cdef enum Progress:

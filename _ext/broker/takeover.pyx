@@ -14,7 +14,7 @@ from nsqfast._ext.core.budget cimport begin_part, is_spent
 from nsqfast._ext.core.clock cimport monotonic_ns
 from nsqfast._ext.core.memory cimport MEMORY_SLOW, account
 from nsqfast._ext.core.message cimport delivery_free
-from nsqfast._ext.disk.backlog cimport writes
+from nsqfast._ext.storage.diskqueue.backlog cimport writes
 
 cdef enum:
     # Messages of a batch: they share the cost of each channel's write.

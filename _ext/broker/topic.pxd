@@ -9,8 +9,8 @@ from nsqfast._ext.broker.fanout cimport Fanout
 from nsqfast._ext.broker.takeover cimport Takeover
 from nsqfast._ext.core.guid cimport GuidFactory
 from nsqfast._ext.core.message cimport Message
-from nsqfast._ext.disk.backlog cimport Queue
-from nsqfast._ext.disk.flush cimport Flush
+from nsqfast._ext.storage.diskqueue.backlog cimport Queue
+from nsqfast._ext.storage.diskqueue.flush cimport Flush
 
 
 cdef enum:

@@ -2,7 +2,7 @@ from collections.abc import Callable
 
 from nsqfast._ext.broker.channel import Channel
 from nsqfast._ext.broker.end_of_turn import TopicStorage
-from nsqfast._ext.disk.backlog import Queue
+from nsqfast._ext.storage.diskqueue.backlog import Queue
 
 class Topic(Queue):
     name: str

@@ -12,8 +12,8 @@ from nsqfast._ext.core.clock cimport monotonic_ns, wall_ns
 from nsqfast._ext.core.limits cimport DISK_RETRY_NS
 from nsqfast._ext.core.memory cimport MEMORY_SLOW, account
 from nsqfast._ext.core.message cimport Delivery, get_be32, message_drop, message_new
-from nsqfast._ext.disk.backlog cimport Backlog
-from nsqfast._ext.disk.deferred cimport DiskDeferred
+from nsqfast._ext.storage.diskqueue.backlog cimport Backlog
+from nsqfast._ext.storage.diskqueue.deferred cimport DiskDeferred
 
 from nsqfast.wire.names import is_ephemeral
 from nsqfast.wire.refusals import NotTakenError

@@ -2,9 +2,9 @@ from nsqfast._ext.broker.channel import Channel
 from nsqfast._ext.broker.consumer import Consumer
 from nsqfast._ext.broker.topic import Topic
 from nsqfast._ext.core.ring import Ring
-from nsqfast._ext.disk.queue import DiskQueue
 from nsqfast._ext.server.connection import Connection
 from nsqfast._ext.server.session import Session
+from nsqfast._ext.storage.diskqueue.queue import DiskQueue
 
 class Loop:
     def __init__(self, count: int, size: int) -> None: ...

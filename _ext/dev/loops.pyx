@@ -18,7 +18,6 @@ from nsqfast._ext.core.message cimport (
     Delivery, Message, delivery_free, delivery_new, get_be32, id_from_hex, message_drop, message_new,
 )
 from nsqfast._ext.core.ring cimport Ring
-from nsqfast._ext.disk.queue cimport DiskQueue
 from nsqfast._ext.protocol.buffer cimport ReadBuffer, WriteBuffer
 from nsqfast._ext.protocol.command cimport (
     COMMAND_FIN, COMMAND_PUB, COMMAND_RDY, PARSE_WHOLE, Line, parse_decimal, parse_line,
@@ -26,6 +25,7 @@ from nsqfast._ext.protocol.command cimport (
 from nsqfast._ext.protocol.frame cimport write_message
 from nsqfast._ext.server.connection cimport Connection
 from nsqfast._ext.server.session cimport Session
+from nsqfast._ext.storage.diskqueue.queue cimport DiskQueue
 
 cdef enum:
     OWNER = 1

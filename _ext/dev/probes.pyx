@@ -5,7 +5,7 @@ from libc.stdint cimport int64_t
 from nsqfast._ext.core.budget cimport fix_parts_units
 from nsqfast._ext.core.clock cimport monotonic_ns, move_clocks, wall_ahead
 from nsqfast._ext.core.message cimport count_deliveries, count_slabs, slabs_kept
-from nsqfast._ext.disk.ackmapping cimport count_mappings, limit_mappings
+from nsqfast._ext.storage.diskqueue.ackmapping cimport count_mappings, limit_mappings
 
 
 def fix_parts(int64_t units):

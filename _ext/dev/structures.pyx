@@ -12,9 +12,9 @@ from nsqfast._ext.core.in_flight_queue cimport InFlightQueue
 from nsqfast._ext.core.message cimport (
     Delivery, Message, delivery_free, delivery_new, message_drop, message_load, message_new, message_put_header,
 )
-from nsqfast._ext.disk.hollow cimport is_hollow, is_sealed, seal
 from nsqfast._ext.protocol.command cimport PARSE_BROKEN, PARSE_MORE, Line, Parse, parse_decimal, parse_line
 from nsqfast._ext.protocol.http_request cimport REQUEST_WHOLE, Outcome as RequestOutcome, PlainRequest, parse_request
+from nsqfast._ext.storage.diskqueue.hollow cimport is_hollow, is_sealed, seal
 
 
 cdef class NumberedHeap:

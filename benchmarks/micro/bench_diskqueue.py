@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 from nsqfast._ext.dev.loops import append_records, read_records
-from nsqfast._ext.disk.queue import DiskQueue
-from nsqfast._ext.disk.syncer import Syncer
+from nsqfast._ext.storage.diskqueue.queue import DiskQueue
+from nsqfast._ext.storage.diskqueue.syncer import Syncer
 from pytest_benchmark.fixture import BenchmarkFixture
 
 MESSAGES = 1000

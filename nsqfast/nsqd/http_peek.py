@@ -26,7 +26,7 @@ from nsqfast._ext.broker.snapshot import (
     Snapshot,
 )
 from nsqfast._ext.broker.topic import Topic
-from nsqfast._ext.disk.backlog import Queue
+from nsqfast._ext.storage.diskqueue.backlog import Queue
 from nsqfast.net.http_message import JSON, Request, Response
 from nsqfast.net.http_reply import (
     VERSION_HEADER,

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from nsqfast._ext.disk.segment import listed_once
+from nsqfast._ext.storage.diskqueue.segment import listed_once
 from nsqfast.errors import OptionsError
 from nsqfast.nsqd.lock import advise
 from nsqfast.nsqd.metadata_listing import Listing

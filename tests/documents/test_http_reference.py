@@ -97,7 +97,7 @@ def test_what_is_for_operators_is_marked(nsqd):
 
 def test_the_codes_are_those_of_the_source():
     """Each error code of the pages stands in the source; of those that a name is part of, the beginning."""
-    paths = [*ROOT.glob("nsqfast/*/*.py"), *ROOT.glob("_ext/*/*.pyx")]
+    paths = [*ROOT.glob("nsqfast/*/*.py"), *ROOT.glob("_ext/**/*.pyx")]
     source = "".join(path.read_text(encoding="utf-8") for path in paths)
     for name in ("nsqd", "nsqlookupd"):
         codes = set(CODE.findall(read_page(name)))

@@ -4,7 +4,7 @@ import os
 
 import pytest
 from nsqfast._ext.dev.probes import fix_parts
-from nsqfast._ext.disk.syncer import Syncer
+from nsqfast._ext.storage.diskqueue.syncer import Syncer
 
 ENDLESS = 1 << 40
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from nsqfast._ext.dev.probes import count_mapped, limit_mapped
-from nsqfast._ext.disk.ackfile import AckFile
+from nsqfast._ext.storage.diskqueue.ackfile import AckFile
 
 from support.seeds import seeds
 

@@ -6,7 +6,7 @@ import os
 import shutil
 
 import pytest
-from nsqfast._ext.disk.queue import DiskQueue
+from nsqfast._ext.storage.diskqueue.queue import DiskQueue
 
 from support.bad_sectors import BadSectors
 from support.server import start_nsqd
@@ -19,7 +19,7 @@ MiB = 1 << 20
 
 WALK = """
 import json, sys
-from nsqfast._ext.disk.segment import Segment
+from nsqfast._ext.storage.diskqueue.segment import Segment
 segment = Segment(sys.argv[1])
 records = segment.records()
 data = segment.bytes(0, segment.size)
@@ -28,8 +28,8 @@ print(json.dumps([records, segment.unreadable, segment.error, data.hex(), segmen
 
 DRAIN = """
 import json, sys
-from nsqfast._ext.disk.queue import DiskQueue
-from nsqfast._ext.disk.syncer import Syncer
+from nsqfast._ext.storage.diskqueue.queue import DiskQueue
+from nsqfast._ext.storage.diskqueue.syncer import Syncer
 syncer = Syncer()
 queue = DiskQueue(sys.argv[1], "q", syncer, 1 << 30, 2500)
 depth = queue.depth

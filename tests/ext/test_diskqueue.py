@@ -13,8 +13,8 @@ from functools import partial
 
 import pytest
 from nsqfast._ext.core.memory import used_bytes
-from nsqfast._ext.disk.queue import DiskQueue
-from nsqfast._ext.disk.syncer import Syncer
+from nsqfast._ext.storage.diskqueue.queue import DiskQueue
+from nsqfast._ext.storage.diskqueue.syncer import Syncer
 
 from models.diskqueue import DiskQueueModel
 from support.core import counted_bytes

@@ -6,7 +6,7 @@ import resource
 import signal
 
 import pytest
-from nsqfast._ext.disk.segment import segment_numbers
+from nsqfast._ext.storage.diskqueue.segment import segment_numbers
 
 from support.core import Peer, make_registry
 

@@ -3,9 +3,9 @@
 import pytest
 from nsqfast._ext.dev import loops
 from nsqfast._ext.dev.probes import live_deliveries
-from nsqfast._ext.disk.queue import DiskQueue
-from nsqfast._ext.disk.syncer import Syncer
 from nsqfast._ext.protocol.frame import FrameDecoder, encode
+from nsqfast._ext.storage.diskqueue.queue import DiskQueue
+from nsqfast._ext.storage.diskqueue.syncer import Syncer
 
 from support.core import Peer, make_registry
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from nsqfast._ext.core.clock import now
 from nsqfast._ext.dev.probes import fix_parts
-from nsqfast._ext.disk.segment import Segment, forget_folder, listed_once
+from nsqfast._ext.storage.diskqueue.segment import Segment, forget_folder, listed_once
 
 from nsqfast.nsqd.metadata import load
 from support.core import Peer, make_registry

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 from nsqfast._ext.dev.structures import seal_record
-from nsqfast._ext.disk.ackfile import AckFile
-from nsqfast._ext.disk.queue import DiskQueue
-from nsqfast._ext.disk.recovery import parse_meta
+from nsqfast._ext.storage.diskqueue.ackfile import AckFile
+from nsqfast._ext.storage.diskqueue.queue import DiskQueue
+from nsqfast._ext.storage.diskqueue.recovery import parse_meta
 
 pytestmark = pytest.mark.usefixtures("quick_disk")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from nsqfast._ext.dev.structures import is_hollow_record, is_sealed_record, seal_record
-from nsqfast._ext.disk.segment import (
+from nsqfast._ext.storage.diskqueue.segment import (
     Segment,
     forget_listed,
     listed_once,

@@ -5,7 +5,7 @@ import resource
 from contextlib import suppress
 
 import pytest
-from nsqfast._ext.disk.segment import forget_folder
+from nsqfast._ext.storage.diskqueue.segment import forget_folder
 
 from nsqfast.nsqd import metadata
 from support.core import make_registry

@@ -18,9 +18,9 @@ from nsqfast._ext.broker.snapshot import (
 from nsqfast._ext.core.clock import now
 from nsqfast._ext.dev.probes import let_pass, live_deliveries
 from nsqfast._ext.dev.structures import put_all
-from nsqfast._ext.disk.queue import DiskQueue
-from nsqfast._ext.disk.scan import DiskScan
-from nsqfast._ext.disk.syncer import Syncer
+from nsqfast._ext.storage.diskqueue.queue import DiskQueue
+from nsqfast._ext.storage.diskqueue.scan import DiskScan
+from nsqfast._ext.storage.diskqueue.syncer import Syncer
 
 from support.core import SECOND_NS, Peer, make_registry
 from support.peek import bodies, complete, look_at_all, rows

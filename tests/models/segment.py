@@ -1,4 +1,4 @@
-"""Which records a data file holds, as plainly as the rules of _ext/disk/segment.pyx can be said."""
+"""Which records a data file holds, as plainly as the rules of _ext/storage/diskqueue/segment.pyx can be said."""
 
 HEX = frozenset(b"0123456789abcdef")
 SIZE_MIN = 30

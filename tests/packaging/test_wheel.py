@@ -91,14 +91,14 @@ def test_it_holds_nothing_else(names):
 
 def test_it_holds_all_of_the_package(names):
     compiled = {name.parent / name.name.partition(".")[0] for name in names if name.suffix == ".so"}
-    sources = [path for path in ROOT.glob("_ext/*/*.pyx") if path.parent.name != "dev"]
+    sources = [path for path in ROOT.glob("_ext/**/*.pyx") if path.parent.name != "dev"]
     sources.append(ROOT / "_ext/core/cyutility.c")  # Cython's own code, which all of them share
     assert compiled == {
         PurePosixPath("nsqfast", path.relative_to(ROOT).with_suffix("")) for path in sources
     }
     written = [
         *(ROOT / "nsqfast").rglob("*.*"),
-        *(path for path in ROOT.glob("_ext/*/*.[hp]*") if path.parent.name != "dev"),
+        *(path for path in ROOT.glob("_ext/**/*.[hp]*") if path.parent.name != "dev"),
     ]
     inside = {
         PurePosixPath(path.relative_to(ROOT))

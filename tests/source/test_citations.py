@@ -87,9 +87,11 @@ def test_finds_citations():
     assert ", ".join(map(" ".join, find_citations(text))) == cited
 
 
-# `Registry.write_deferred` and `disk.ackfile`, as the pages for those who read the code write them.
+# `Registry.write_deferred` and `diskqueue.ackfile`, as the pages for those who read the code write them.
 METHOD = re.compile(r"`([A-Z][a-z]\w*)\.([a-z]\w*)(?:\(\))?`")
-MODULE = re.compile(r"`(core|protocol|disk|broker|server|client|bench|dev)\.([a-z]\w*)`")
+MODULE = re.compile(
+    r"`(core|protocol|storage|diskqueue|broker|server|client|bench|dev)\.([a-z]\w*)`"
+)
 
 
 def test_methods_and_modules_that_a_page_names_exist():
@@ -111,7 +113,7 @@ def test_methods_and_modules_that_a_page_names_exist():
     missing += [
         f"{room}.{name}"
         for room, name in MODULE.findall(text)
-        if not any((ROOT / "_ext" / room).glob(f"{name}.*"))
+        if not any((ROOT / "_ext").rglob(f"{room}/{name}.*"))
     ]
     assert missing == []
 

@@ -9,7 +9,7 @@ from support import imports
 from support.imports import ROOT
 
 # Rooms of a broker. What stands in those above has names of plain words, such as Next and Loop; no broker has it.
-ROOMS = ("core", "protocol", "disk", "broker", "server")
+ROOMS = ("core", "protocol", "storage", "broker", "server")
 CLASS = re.compile(r"^cdef class (\w+)", re.MULTILINE)
 UNTYPED = re.compile(
     r"^    cdef (?:public |readonly )?(list|dict|set|tuple|object) (\w+) *(#.*)?$", re.MULTILINE
@@ -66,7 +66,7 @@ def find_types(text, types):
 def graph():
     """A .pyx, its .pxd and its .pyi are one module."""
     used = {}
-    others = [*ROOT.glob("_ext/*/*.pyi"), *(ROOT / "benchmarks").rglob("*.py")]
+    others = [*ROOT.glob("_ext/**/*.pyi"), *(ROOT / "benchmarks").rglob("*.py")]
     for path in [*imports.list_package_sources(), *others]:
         _, module = imports.name_package_and_module(path)
         used.setdefault(module, set()).update(imports.read_imports(path))
@@ -89,14 +89,14 @@ def test_imports_make_no_circle(graph):
 def test_no_room_of_a_broker_has_objects_of_a_room_above():
     above, found = set(), []
     for room in reversed(ROOMS):
-        texts = {path: path.read_text() for path in (ROOT / "_ext" / room).glob("*.p[yx][xd]")}
+        texts = {path: path.read_text() for path in (ROOT / "_ext" / room).rglob("*.p[yx][xd]")}
         found += [(path.name, types) for path in texts if (types := find_types(texts[path], above))]
         above |= {name for text in texts.values() for name in CLASS.findall(text)}
     assert found == []
 
 
 def test_fields_say_what_they_hold():
-    texts = {path.name: path.read_text() for path in ROOT.glob("_ext/*/*.pxd")}
+    texts = {path.name: path.read_text() for path in ROOT.glob("_ext/**/*.pxd")}
     fields = [(name, *field) for name, text in texts.items() for field in UNTYPED.findall(text)]
     assert [field for field in fields if field[1] != "object" and not field[3]] == []
 

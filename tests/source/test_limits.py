@@ -46,7 +46,7 @@ def test_no_second_home():
     names = set(read_limits()) | set(re.findall(r'const int64_t ([A-Z0-9_]+) "', LIMITS))
     again = [
         f"{path.relative_to(ROOT)}: {name}"
-        for path in sorted(ROOT.glob("_ext/*/*.p[yx][xd]"))
+        for path in sorted(ROOT.glob("_ext/**/*.p[yx][xd]"))
         if path.name != "limits.pxd" and path.parent.name != "dev"
         for name in CONSTANT.findall(path.read_text(encoding="utf-8"))
         if name in names
@@ -57,7 +57,7 @@ def test_no_second_home():
 def test_every_limit_has_a_user():
     sources = "\n".join(
         path.read_text(encoding="utf-8")
-        for path in ROOT.glob("_ext/*/*.p[yx][xd]")
+        for path in ROOT.glob("_ext/**/*.p[yx][xd]")
         if path.name != "limits.pxd"
     )
     used = set(re.findall(r"\b[A-Z][A-Z0-9_]+\b", sources))

@@ -79,7 +79,7 @@ def indent(line):
 @pytest.mark.slow
 def test_style_and_types():
     """Side by side: two of them take most of a minute."""
-    files = sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("_ext/*/*.p[yx][xd]"))
+    files = sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("_ext/**/*.p[yx][xd]"))
     check(
         start(sys.executable, "-m", "mypy"),
         start("cython-lint", *files),
@@ -94,7 +94,7 @@ def test_stubs_say_what_modules_hold():
     allowed = ROOT / "tests" / "source" / "stubtest-allowlist.txt"
     flags = ["--ignore-disjoint-bases", "--ignore-unused-allowlist", "--allowlist", str(allowed)]
     flags += ["--mypy-config-file", str(ROOT / "pyproject.toml")]  # which modules have no types
-    stubs = sorted(ROOT.glob("_ext/*/*.pyi"))
+    stubs = sorted(ROOT.glob("_ext/**/*.pyi"))
     modules = [name_compiled(path) for path in stubs]
     check(start(sys.executable, "-m", "mypy.stubtest", *modules, *flags))
 
@@ -121,22 +121,22 @@ def list_compiled_imports(path):
 
 
 def name_compiled(path):
-    return f"nsqfast._ext.{path.parent.name}.{path.stem}"
+    return ".".join(["nsqfast", *path.relative_to(ROOT).with_suffix("").parts])
 
 
 def test_compiled_modules_come_in_twos():
-    modules = {path.with_suffix("") for path in ROOT.glob("_ext/*/*.pyx")}
+    modules = {path.with_suffix("") for path in ROOT.glob("_ext/**/*.pyx")}
     assert [path for path in sorted(modules) if not path.with_suffix(".pxd").exists()] == []
 
 
 def test_stubs_are_of_what_python_imports():
     folders = ("nsqfast", "spark_jobs", "tests", "benchmarks", "examples")
-    stubs = {name_compiled(path): path for path in ROOT.glob("_ext/*/*.pyi")}
+    stubs = {name_compiled(path): path for path in ROOT.glob("_ext/**/*.pyi")}
     importers = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
     imported = {
         name for path in [*importers, *stubs.values()] for name in list_compiled_imports(path)
     }
-    compiled = {name_compiled(path) for path in ROOT.glob("_ext/*/*.pyx")}
+    compiled = {name_compiled(path) for path in ROOT.glob("_ext/**/*.pyx")}
     assert sorted((imported & compiled) - stubs.keys()) == []
     assert sorted(stubs.keys() - imported) == []
 

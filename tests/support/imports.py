@@ -23,7 +23,7 @@ PACKAGES = {
 def list_package_sources() -> list[Path]:
     """Return every source file of the package nsqfast."""
     python = [path for name in ("nsqfast", "spark_jobs") for path in (ROOT / name).rglob("*.py")]
-    return sorted([*python, *ROOT.glob("_ext/*/*.p[yx][xd]")])
+    return sorted([*python, *ROOT.glob("_ext/**/*.p[yx][xd]")])
 
 
 def name_package_and_module(path: Path) -> tuple[str, str]:

@@ -1,6 +1,6 @@
 """The side file of acknowledgements: a damaged one is refused, or what it says makes sense and can be gone on with."""
 
-from nsqfast._ext.disk.ackfile import AckFile
+from nsqfast._ext.storage.diskqueue.ackfile import AckFile
 
 from fuzz.common import empty_folder, guarded
 

@@ -10,11 +10,11 @@ from collections import Counter
 
 from nsqfast._ext.dev.probes import live_deliveries
 from nsqfast._ext.dev.structures import encode_record
-from nsqfast._ext.disk.ackfile import AckFile
-from nsqfast._ext.disk.queue import DiskQueue
-from nsqfast._ext.disk.recovery import parse_meta
-from nsqfast._ext.disk.segment import Segment
-from nsqfast._ext.disk.syncer import Syncer
+from nsqfast._ext.storage.diskqueue.ackfile import AckFile
+from nsqfast._ext.storage.diskqueue.queue import DiskQueue
+from nsqfast._ext.storage.diskqueue.recovery import parse_meta
+from nsqfast._ext.storage.diskqueue.segment import Segment
+from nsqfast._ext.storage.diskqueue.syncer import Syncer
 
 from fuzz.common import body, empty_folder, guarded
 from models.segment import is_clear, read_records

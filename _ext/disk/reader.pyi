@@ -1,7 +1,0 @@
-from nsqfast._ext.disk.file_reader import FileReader
-
-class DiskReader(FileReader):
-    @property
-    def depth(self) -> int: ...
-
-def remove(path: str) -> bool: ...

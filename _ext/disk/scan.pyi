@@ -1,6 +1,0 @@
-from nsqfast._ext.disk.reader import DiskReader
-
-class DiskScan:
-    ended: int
-    error: int
-    def __init__(self, reader: DiskReader) -> None: ...

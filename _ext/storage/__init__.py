@@ -1,0 +1,1 @@
+"""What keeps the messages of a broker: `diskqueue`, in memory first and then on disk."""

@@ -1,0 +1,35 @@
+"""Frees emptied and deleted messages, and removes their files, a part at a time."""
+
+from libc.stdint cimport int64_t
+
+from nsqfast._ext.core.budget cimport Budget
+from nsqfast._ext.core.heap cimport DeadlineHeap, Timed, Timers
+from nsqfast._ext.core.in_flight_queue cimport InFlightQueue
+from nsqfast._ext.core.ring cimport Ring
+from nsqfast._ext.storage.diskqueue.syncer cimport Syncer
+
+
+cdef class Disposal(Timed):
+    cdef Timers timers
+    cdef Syncer syncer
+    cdef list rings              # of a backlog: see there
+    cdef list queues             # of messages in flight
+    cdef list heaps              # of deferred messages
+    cdef list callbacks          # for the moment when no file is left to be removed
+    cdef Py_ssize_t deletion_count   # deletions that go on in later turns, and then have files to be removed
+
+    cdef int add_ring(self, Ring ring) except -1
+    cdef int add_queue(self, InFlightQueue queue) except -1
+    cdef int add_heap(self, DeadlineHeap heap) except -1
+    cdef int end_deletion(self) except -1
+    cpdef int begin(self) except -1
+    cdef int when_removed(self, object callback) except -1
+    cdef bint remove_some(self, Budget *budget) except -1
+    cdef bint free_some(self, Budget *budget) except -1
+    cdef int finish(self) except -1
+    cdef int on_deadline(self, int64_t now_ns) except -1
+
+
+cdef bint drop_ring(Ring ring, Budget *budget) noexcept
+cdef bint drop_queue(InFlightQueue queue, Budget *budget) noexcept
+cdef bint drop_heap(DeadlineHeap heap, Budget *budget) noexcept

@@ -1,0 +1,68 @@
+"""The reading half of a queue on disk."""
+
+from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
+
+from nsqfast._ext.core.message cimport Message
+from nsqfast._ext.storage.diskqueue.file_reader cimport FileReader
+
+
+cdef enum:
+    # Finished records that are skipped at a time, or KiB of them: less than a millisecond.
+    SKIPPED_MAX = 4096
+
+
+ctypedef struct Spot:
+    int64_t file
+    int64_t position
+
+
+ctypedef struct Taken:
+    uint64_t index
+    int64_t file
+    int64_t position
+    int64_t end
+
+
+cdef class DiskReader(FileReader):
+    # One thread calls everything. An ordinal is index + shift; the files and the ack file count by index.
+    cdef readonly int64_t depth         # unread: not delivered, not taken
+
+    # Reader
+    cdef uint64_t next_read             # index
+    cdef int64_t read_previous          # start of the previous record, in the same file; -1 = not known
+
+    # Acknowledgements
+    cdef Spot *spots                    # ring: where the records [cursor, next_read) start
+    cdef uint64_t spots_mask
+    cdef Taken *taken                   # ring: records before the reader that it must not return
+    cdef uint64_t taken_mask
+    cdef uint64_t taken_head
+    cdef uint64_t taken_tail
+    cdef uint64_t shift                 # of the ordinals from shift_from on
+    cdef uint64_t shift_from
+    cdef list shifts_before             # (first ordinal, end, shift), from before damage
+
+    # Read
+    cdef Message *pop(self, uint64_t *ordinal) except? NULL
+    cdef int peek(self, const char **payload, size_t *size) except -1
+    cdef int go_to(self, int64_t file, int64_t position) except -1
+    cdef int next_file(self) except -1
+    cdef int leave_file(self) except -1
+    cdef int leave_read_files(self) except -1
+    cdef int rewind(self) except -1
+    cdef int skip_taken(self) except -1
+    cdef int skip_finished(self, int64_t most) except -1
+    cdef int step(self, int64_t end) except -1
+    cdef int take(self, uint64_t index, int64_t file, int64_t position, int64_t end) except -1
+    cdef uint64_t take_found(self, uint64_t index, int64_t file, int64_t position, int64_t end) except 0
+    cdef int resync(self) except -1
+    cdef int recount(self) except -1
+    cdef int renumber(self, int64_t count) except -1
+
+    # Finish
+    cdef int ack(self, uint64_t ordinal) except -1
+    cdef bint is_waiting(self, uint64_t index) noexcept
+    cdef int finish_waiting(self, uint64_t index) except -1
+    cdef int ack_record(self, uint64_t index) except -1
+    cdef uint64_t index_before(self, uint64_t ordinal) except? 0
+    cdef int advance(self) except -1

@@ -1,0 +1,35 @@
+"""One data file: its name, and the start and end of its whole records."""
+
+from libc.stdint cimport int64_t
+
+from nsqfast._ext.storage.diskqueue.file_window cimport FileWindow
+
+
+cdef enum:
+    RECORD_HEADER_SIZE = 4      # the size of what follows, big endian
+    RECORD_SIZE_MIN = 30        # with an empty body
+    NEAR_COUNT = 64             # up to so many files are looked up by name rather than by listing the folder
+
+
+ctypedef struct Span:
+    int64_t start       # of the next whole record; the end of the file if there is none
+    int64_t end
+    int64_t damaged     # start of the bytes skipped to reach it; -1 = none
+
+
+cdef class Segment(FileWindow):
+    """Random access to a file; used for recovery only, never for sound records."""
+    cdef char *large        # a record that does not fit into the window
+
+    cdef bint has_record_head(self, int64_t position) noexcept
+    cdef int64_t end_of(self, int64_t position) noexcept
+    cdef bint fits(self, int64_t position) noexcept
+    cdef bint is_accepted(self, int64_t position) noexcept
+    cdef bint is_plausible(self, int64_t position) noexcept
+    cdef Span next_record(self, int64_t position, int64_t previous) noexcept
+    cdef int64_t search_start(self, int64_t position, int64_t previous) noexcept
+    cdef int64_t walk(self, int64_t position, int64_t limit, int64_t *count, int64_t *damages) noexcept
+    cdef bint is_readable(self, int64_t position) noexcept
+    cdef const char *record(self, int64_t position, size_t *size) except? NULL
+    cpdef bint is_hollow_at(self, int64_t position) except -1
+    cpdef bint is_sealed_at(self, int64_t position) except -1

@@ -1,0 +1,313 @@
+"""One data file: its name, and where its whole records start and end.
+
+A record has no checksum and no magic:
+
+    size (4) │ timestamp (8) │ attempts (2) │ id (16 lower-case hex digits) │ body (size - 26)
+
+so after damage the next record is recognised by its form: a size that fits into the file, an id of hex digits, and
+behind it the end of the file, another such record, or at least a plausible time and number of attempts. The search
+begins inside the record before the damage, because its size may have been wrong and have hidden its neighbours. If the
+disk does not return some bytes, all records before them were right, and the search begins behind them.
+"""
+
+from libc.stdint cimport int64_t, uint64_t
+from libc.stdlib cimport free, malloc
+
+cimport cython
+
+import os
+from contextlib import contextmanager
+
+from nsqfast._ext.core.limits cimport MESSAGE_HEADER_SIZE
+from nsqfast._ext.core.message cimport get_be16, get_be32, get_be64, id_from_hex
+from nsqfast._ext.storage.diskqueue.file_window cimport WINDOW_SIZE
+from nsqfast._ext.storage.diskqueue.hollow cimport is_hollow, is_sealed, is_zeros
+
+cdef enum:
+    STEP_SIZE = 4096
+
+
+# 2001 and 2200 as Unix time in nanoseconds: a damaged timestamp is hardly ever between them.
+cdef uint64_t TIMESTAMP_MIN = 1000000000000000000
+cdef uint64_t TIMESTAMP_MAX = 7258118400000000000
+cdef uint64_t ATTEMPTS_MAX = 1000
+
+cdef dict listed = None     # of listed_once
+cdef str known_folder = ""  # all of its queues were opened...
+cdef set unopened = set()   # ...except these, which have data files
+
+cdef tuple FIRST_NAMES = ("meta.dat", "acks.dat", "deferred.dat", "000000.dat")
+
+
+cdef str given_folder = ""      # the last argument of absolute()...
+cdef str absolute_folder = ""   # ...and its result
+
+
+cdef str absolute(str prefix):
+    """Return the same with the folder's absolute path."""
+    global given_folder, absolute_folder
+    folder, _, name = prefix.rpartition("/")
+    if folder != given_folder or not folder.startswith("/"):    # a relative one depends on the current directory
+        given_folder, absolute_folder = folder, os.path.dirname(os.path.abspath(prefix))
+    return f"{absolute_folder}/{name}" if absolute_folder != "/" else f"/{name}"
+
+
+def segment_path(str prefix, int64_t number):
+    """prefix is '<data path>/<queue>.diskqueue.'."""
+    return f"{prefix}{number:06d}.dat"
+
+
+def segment_numbers(str prefix):
+    """Return the numbers of the data files that exist, ascending. A folder or a pipe of such a name does not count."""
+    found = None if listed is None else listed.get(absolute(prefix), [])
+    if found is None:
+        found = numbers_by_prefix(*os.path.split(prefix)).get(prefix, [])
+    return sorted(found)
+
+
+def numbers_by_prefix(str folder, str beginning=""):
+    """Return the same for all queues of the folder whose names begin so, in any order."""
+    found = {}
+    with os.scandir(folder or ".") as entries:
+        for entry in entries:
+            if not entry.name.startswith(beginning):
+                continue
+            start, _, digits = entry.name.removesuffix(".dat").rpartition(".")
+            if (len(digits) >= 6 and digits.isascii() and digits.isdigit() and int(digits) < 1 << 62
+                    and entry.name.endswith(".dat") and entry.is_file()):
+                found.setdefault(os.path.join(folder, start + "."), []).append(int(digits))
+    return found
+
+
+@contextmanager
+def listed_once(str folder):
+    """Open queues within this context: the folder is listed once, not once for each. A queue that was opened, and may
+    change its files, is looked up again each time."""
+    global listed, known_folder, unopened
+    known_folder = ""
+    listed = numbers_by_prefix(os.path.abspath(folder))
+    try:
+        yield
+        known_folder = os.path.abspath(folder)
+        unopened = {prefix for prefix, numbers in listed.items() if numbers is not None}
+    finally:
+        listed = None
+
+
+def forget_listed(str prefix):
+    """The queue was opened."""
+    if listed is not None:
+        listed[absolute(prefix)] = None
+
+
+def note_left(str prefix):
+    """A file of a deleted queue could not be removed."""
+    unopened.add(absolute(prefix))
+
+
+def forget_folder():
+    """The content of the folder is unknown from now on."""
+    global known_folder
+    known_folder = ""
+
+
+def is_untouched(str prefix):
+    """Whether such a queue can have no data file, so that the folder need not be listed: those that had some at the
+    start were opened then, and one created since begins with file 0 and leaves other files as well. Files that someone
+    puts there meanwhile are found through these, or at the next start."""
+    path = absolute(prefix)
+    return (os.path.dirname(path) == known_folder and path not in unopened
+            and not any(os.path.lexists(prefix + name) for name in FIRST_NAMES))
+
+
+def segments_between(str prefix, int64_t first, int64_t end):
+    """Return the numbers of [first, end) that have a file; damaged metadata may name an end too large to count to."""
+    if end - first <= NEAR_COUNT:
+        return [number for number in range(first, end) if os.path.isfile(segment_path(prefix, number))]
+    return [number for number in segment_numbers(prefix) if first <= number < end]
+
+
+def data_files(str prefix, int64_t first, int64_t end):
+    """Yield the paths of these, each looked up when it is requested."""
+    for number in segments_between(prefix, first, end):
+        yield segment_path(prefix, number)
+
+
+def all_files(str prefix, int64_t first, int64_t last):
+    """Yield the paths of all files of a queue whose data files have these numbers."""
+    for number in range(first, last + 1) if last - first < NEAR_COUNT else segment_numbers(prefix):
+        yield segment_path(prefix, number)
+        yield segment_path(prefix, number) + ".bad"
+    for name in ("meta.dat", "meta.dat.0.tmp", "meta.dat.1.tmp", "acks.dat", "acks.dat.tmp", "deferred.dat"):
+        yield prefix + name
+
+
+def save_damaged(str path, data):
+    """Append bytes that are not a record to '<path>.bad'."""
+    with open(path + ".bad", "ab", opener=private) as file:
+        file.write(data)
+
+
+def private(path, flags):
+    return os.open(path, flags, 0o600)
+
+
+@cython.final
+cdef class Segment(FileWindow):
+    def __dealloc__(self):
+        free(self.large)
+
+    cdef bint fits(self, int64_t position) noexcept:
+        """Whether a possible size field is there, and the file is long enough for it."""
+        cdef const char *data = self.at(position, RECORD_SIZE_MIN)
+        if data is NULL:
+            return False
+        cdef int64_t size = get_be32(data), end = position + RECORD_HEADER_SIZE + size
+        return (size >= RECORD_SIZE_MIN - RECORD_HEADER_SIZE and end <= self.size
+                and not (self.lost_count and self.touches_lost(position, end)))
+
+    cdef bint has_record_head(self, int64_t position) noexcept:
+        cdef uint64_t id
+        return self.fits(position) and id_from_hex(self.at(position, RECORD_SIZE_MIN) + 14, &id)
+
+    cdef int64_t end_of(self, int64_t position) noexcept:
+        """Return the end of the record whose head is readable there; else the end of the file."""
+        cdef const char *data = self.at(position, RECORD_SIZE_MIN)
+        return self.size if data is NULL else position + RECORD_HEADER_SIZE + get_be32(data)
+
+    cdef bint is_accepted(self, int64_t position) noexcept:
+        """Right behind a sound record: foreign ids are accepted if everything else is right."""
+        if self.has_record_head(position):
+            return True
+        if not self.fits(position):
+            return False
+        cdef int64_t end = self.end_of(position)
+        return end == self.size or self.has_record_head(end)
+
+    cdef bint is_plausible(self, int64_t position) noexcept:
+        """Amid damage: arbitrary bytes must prove that they are a record."""
+        if not self.has_record_head(position):
+            return False
+        cdef const char *data = self.at(position, RECORD_SIZE_MIN)
+        cdef uint64_t timestamp_ns = get_be64(data + 4)
+        cdef bint is_sane = TIMESTAMP_MIN < timestamp_ns < TIMESTAMP_MAX and get_be16(data + 12) < ATTEMPTS_MAX
+        cdef int64_t end = self.end_of(position)
+        return is_sane or end == self.size or self.has_record_head(end)
+
+    cdef Span next_record(self, int64_t position, int64_t previous) noexcept:
+        """Return the first whole record at or after position; previous: where the one before started, or -1."""
+        cdef Span span
+        cdef int64_t at
+        span.damaged = -1
+        if self.is_accepted(position):
+            span.start = position
+            span.end = self.end_of(position)
+            return span
+        span.start = span.end = self.size
+        if position >= self.size:
+            return span
+        span.damaged = position if previous < 0 else previous
+        at = self.search_start(position, previous)
+        while at + RECORD_SIZE_MIN <= self.size:
+            if self.is_plausible(at):
+                span.start = at
+                span.end = self.end_of(at)
+                break
+            at += 1
+            if self.lost_count:
+                at = self.skip_lost(at)
+        if span.end <= span.start:
+            span.start = span.end = self.size    # smaller, if the file was truncated meanwhile
+        if span.start >= position:
+            span.damaged = position
+        return span
+
+    cdef int64_t search_start(self, int64_t position, int64_t previous) noexcept:
+        """Return where to search for the next one, if there is no whole record at position."""
+        cdef int64_t end
+        if not self.lost_count or not self.touches_lost(position, position + RECORD_SIZE_MIN):
+            end = self.end_of(position)
+            if not self.lost_count or end > self.size or not self.touches_lost(position, end):
+                return position if previous < 0 else previous + RECORD_SIZE_MIN
+            # Its head is readable, but not all of its body: bytes of a body are not records.
+            return end if end == self.size or self.has_record_head(end) else self.skip_lost(self.next_lost(position))
+        return self.skip_lost(max(position, min(self.next_lost(position), position + RECORD_SIZE_MIN)))
+
+    cdef int64_t walk(self, int64_t position, int64_t limit, int64_t *count, int64_t *damages) noexcept:
+        """Return the end of the last whole record that starts before limit; count records, and how often bytes were
+        skipped."""
+        cdef int64_t previous = -1, end = position
+        cdef Span span
+        count[0] = damages[0] = 0
+        while True:
+            span = self.next_record(position, previous)
+            if span.end <= span.start or span.start >= limit:
+                return end
+            count[0] += 1
+            damages[0] += span.damaged >= 0
+            previous = span.start
+            position = end = span.end
+
+    cdef bint is_readable(self, int64_t position) noexcept:
+        """Whether the record there is readable to its end, which a search for the next one does not try."""
+        if not self.fits(position):
+            return False
+        cdef int64_t at = position, end = self.end_of(position)
+        while at < end:
+            self.at(at, min(end - at, WINDOW_SIZE))    # read all of it, to find all unreadable bytes
+            at += WINDOW_SIZE
+        return self.fits(position) and self.end_of(position) == end
+
+    cdef const char *record(self, int64_t position, size_t *size) except? NULL:
+        """Return all of it, valid until the next call; NULL: there is no whole one."""
+        if not self.is_readable(position):
+            return NULL
+        size[0] = self.end_of(position) - position
+        if size[0] <= WINDOW_SIZE:
+            return self.at(position, size[0])
+        free(self.large)
+        self.large = <char *>malloc(size[0])
+        if self.large is NULL:
+            raise MemoryError
+        self.read_into(self.large, position, position + size[0])
+        return self.large
+
+    cpdef bint is_hollow_at(self, int64_t position) except -1:
+        """Whether some sector of the file has only zeros of the record's body, as published or after a power cut."""
+        cdef size_t size = 0
+        cdef const char *record = self.record(position, &size)
+        return record is not NULL and is_hollow(record, size, position)
+
+    cpdef bint is_sealed_at(self, int64_t position) except -1:
+        """Whether the record there has the checksum of a hollow one in its timestamp."""
+        cdef size_t size = 0
+        cdef const char *record = self.record(position, &size)
+        return record is not NULL and is_sealed(record, size)
+
+    def torn(self, int64_t position):
+        """Whether the bytes there are the beginning of a record, or space that the file system gave to an unfinished
+        write."""
+        cdef int64_t at = position
+        cdef const char *data = self.at(position, RECORD_HEADER_SIZE)
+        if self.lost_count and self.touches_lost(position, self.size):
+            return False
+        if self.size - position < RECORD_HEADER_SIZE or (data is not NULL and get_be32(data) >= MESSAGE_HEADER_SIZE):
+            return True
+        while at < self.size:
+            data = self.at(at, min(self.size - at, STEP_SIZE))
+            if data is NULL or not is_zeros(data, min(self.size - at, STEP_SIZE)):
+                return at >= self.size    # truncated meanwhile
+            at += STEP_SIZE
+        return True
+
+    def records(self, int64_t position=0):
+        """Yield (start, end) of the whole records from there on, for tests and tools."""
+        cdef int64_t previous = -1
+        cdef Span span
+        found = []
+        while True:
+            span = self.next_record(position, previous)
+            if span.end <= span.start:
+                return found
+            found.append((span.start, span.end))
+            previous, position = span.start, span.end
