@@ -25,7 +25,7 @@ def ok_counts():
     return {"/pub": ok_count[False], "/mpub": ok_count[True]}
 
 
-cdef class Shortcut:
+cdef class PublishShortcut(Shortcut):
     """`reply(None)` returns the answer to a success; `reply(error, path)` returns that to a failure, and counts it."""
 
     def __init__(self, Registry registry not None, object reply not None, bint asks_host):
@@ -47,14 +47,12 @@ cdef class Shortcut:
         return (request.body_size <= self.registry.settings.max_msg_size
                 and request.defer_ms <= self.registry.settings.max_req_timeout_ns // MS)
 
-    cdef Topic find_topic(self, PlainRequest *request):
-        """Return the topic, or None if it does not exist yet."""
-        return self.registry.topic_by_name.get(request.topic[:request.topic_size].decode("ascii"))
-
-    cdef bytes publish(self, Topic topic, PlainRequest *request):
+    cdef bytes publish(self, PlainRequest *request):
         """Return the answer; None if nothing was queued and the Python handlers must decide."""
+        if not self.admits(request) or not self.finds_topic(request):
+            return None
         try:
-            if not self.put(topic, request):
+            if not self.put(request):
                 return None
         except ProtocolError:
             return None  # invalid framing of a body, found before the first message is queued
@@ -63,14 +61,22 @@ cdef class Shortcut:
         ok_count[request.is_many] += 1
         return self.answer_ok()
 
-    cdef bint put(self, Topic topic, PlainRequest *request) except -1:
+    cdef bint finds_topic(self, PlainRequest *request) except -1:
+        """Whether the topic exists already; often it is that of the request before."""
+        cdef Topic topic = self.topic
+        if (topic is None or topic.exiting or len(topic.name_bytes) != request.topic_size
+                or memcmp(<const char *> topic.name_bytes, request.topic, request.topic_size) != 0):
+            self.topic = self.registry.topic_by_name.get(request.topic[:request.topic_size].decode("ascii"))
+        return self.topic is not None
+
+    cdef bint put(self, PlainRequest *request) except -1:
         """False: it would take more than a part of a turn."""
         cdef Bodies bodies
         cdef Budget budget
         if not request.is_many:
-            topic.publish(request.body, request.body_size, request.defer_ms)
+            self.topic.publish(request.body, request.body_size, request.defer_ms)
             return True
-        bodies = Bodies(topic, request.body[:request.body_size], request.is_binary)
+        bodies = Bodies(self.topic, request.body[:request.body_size], request.is_binary)
         budget = begin_part()
         if not bodies.check_some(&budget) or bodies.count > WHOLE_MAX:
             return False
@@ -83,9 +89,3 @@ cdef class Shortcut:
             self.ok = self.reply(None)
             self.ok_second = second
         return self.ok
-
-
-cdef bint is_named(Topic topic, PlainRequest *request) noexcept:
-    """Whether the request is for this topic, and the topic still exists."""
-    return (topic is not None and not topic.exiting and len(topic.name_bytes) == request.topic_size
-            and memcmp(<const char *> topic.name_bytes, request.topic, request.topic_size) == 0)

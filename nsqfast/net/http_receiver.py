@@ -12,7 +12,6 @@ import httptools
 
 from nsqfast._ext.core.memory import is_full
 from nsqfast._ext.protocol.body import Body
-from nsqfast._ext.server.http_shortcut import Shortcut
 from nsqfast.net.http_message import ACTUAL, DECLARED, Request, Response
 from nsqfast.net.turns import Turns
 
@@ -32,10 +31,6 @@ NO_HOST = "400 Bad Request: missing required Host header"
 
 class Handler(Protocol):
     """The object that answers requests."""
-
-    shortcut: (
-        Shortcut | None
-    )  # answers some of them without calling the handler (nsqfast._ext.server.http_front)
 
     def __call__(self, request: Request) -> Response | Awaitable[Response]:
         """The answer, or a future of it; later answers of the connection wait for it."""

@@ -1,13 +1,13 @@
 """The server's half of one HTTP/1 connection: bytes in, requests to a handler, answers out in order.
 
     HttpFront ─► receive ─► parser ─► queue ─► handler ─► ready ─► out ─► one transport.write
-    plain        in slices            only when           answers that    gathered per read
-    publishes    (input: the rest)    blocked             wait for a disk
+    Shortcut     in slices            only when           answers that    gathered per read
+                 (input: the rest)    blocked             wait for a disk
 
 On the common path nothing waits: a request is parsed, handled and answered inside data_received, without a task, a
-timer or a queue. For plain publishes HttpFront also bypasses the parser and the handler, whenever nothing is queued
-before them. Every other stage is bounded, because the peer decides how much it sends: the parser gets the input in
-slices, and no further slice while more than a few answers wait or the peer does not read.
+timer or a queue. A broker's Shortcut answers plain publishes even without the parser and the handler, whenever nothing
+is queued before them. Every other stage is bounded, because the peer decides how much it sends: the parser gets the
+input in slices, and no further slice while more than a few answers wait or the peer does not read.
 
 Time is bounded too. One timer per connection is set to the earliest relevant deadline. It is moved only when a request
 stays incomplete, so a busy connection never touches it.
@@ -21,7 +21,7 @@ from http import HTTPStatus
 from typing import cast
 
 from nsqfast._ext.core.log_quota import LogQuota
-from nsqfast._ext.server.http_front import HttpFront
+from nsqfast._ext.protocol.http_front import HttpFront, Shortcut
 from nsqfast.net.http_limits import DEFAULT_LIMITS, HttpLimits
 from nsqfast.net.http_message import ANSWERED, TEXT, Request, Response, render
 from nsqfast.net.http_receiver import Handler, HttpReceiver
@@ -51,11 +51,13 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.BufferedProtocol):
         limits: HttpLimits = DEFAULT_LIMITS,
         connections: "set[HttpProtocol] | None" = None,
         turns: Turns | None = None,
+        shortcut: Shortcut | None = None,
     ) -> None:
         super().__init__(handler, turns or Turns())
         self.room = self._turns.room
         self._limits = limits
         self._connections = connections
+        self._shortcut = shortcut
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         # waiting requests and answers
@@ -84,8 +86,8 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.BufferedProtocol):
         self._lines = LogQuota(format_peer_host(peername))
         self.last_active = self._loop.time()
         self._arm(self.last_active + self._limits.idle_timeout_s)
-        if self._handler.shortcut is not None:
-            self.attach(self._handler.shortcut, self._transport.write, self._loop.time)
+        if self._shortcut is not None:
+            self.attach(self._shortcut, self._transport.write, self._loop.time)
         if self._connections is not None:
             self._connections.add(self)
 
@@ -147,7 +149,7 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.BufferedProtocol):
         waits = (
             self._unanswered or self._queue or self._out or self._unsent or self._is_write_paused
         )
-        ends = self._is_input_over or self._handler.shortcut is None
+        ends = self._is_input_over or self._shortcut is None
         return not (waits or self._receiving or ends)
 
     def eof_received(self) -> bool:

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from nsqfast._ext.broker.registry import Registry
 from nsqfast._ext.core.histogram import Histogram
+from nsqfast._ext.server.http_shortcut import PublishShortcut
 from nsqfast.net.addresses import Bound
 from nsqfast.net.browsers import BrowserRules
 from nsqfast.net.http_receiver import Handler
@@ -46,10 +47,16 @@ class Broker(Protocol):
         """Return when nsqd.dat is up to date; OSError if it could not be written."""
 
 
+class BrokerHandler(Handler, Protocol):
+    """The handler of one listener."""
+
+    shortcut: PublishShortcut | None  # answers plain publishes without calling it
+
+
 class HttpApiFactory(Protocol):
     """Makes the HTTP API of one listener."""
 
     def __call__(
         self, broker: Broker, browsers: BrowserRules, is_plain: bool, serves_admin: bool
-    ) -> Handler:
+    ) -> BrokerHandler:
         """`is_plain`: its clients do not use TLS; `serves_admin`: it serves the endpoints for operators, too."""

@@ -10,7 +10,7 @@ from nsqfast._ext.broker.registry import Registry
 from nsqfast._ext.broker.topic import Topic
 from nsqfast._ext.core.budget import Part
 from nsqfast._ext.core.usage import Usage
-from nsqfast._ext.server.http_shortcut import Shortcut
+from nsqfast._ext.server.http_shortcut import PublishShortcut
 from nsqfast.errors import ProtocolError
 from nsqfast.net.http_message import ACTUAL, ANSWERED, DECLARED, Request, Response, render
 from nsqfast.net.http_reply import HttpError, error_answer, parameters, required, text_answer
@@ -39,11 +39,11 @@ class Publisher:
         self._defer_ms_max = options.max_req_timeout_ns // 1_000_000
         self._line = asyncio.Lock()  # for requests that take more than a part of a turn
 
-    def shortcut(self, asks_host: bool) -> Shortcut | None:
+    def shortcut(self, asks_host: bool) -> PublishShortcut | None:
         """For publishes that need no handler; None on a broker whose answers wait for the disk."""
         if self._registry.settings.is_durable:
             return None
-        return Shortcut(self._registry, reply, asks_host)
+        return PublishShortcut(self._registry, reply, asks_host)
 
     def pub(self, request: Request) -> Response | Awaitable[Response]:
         """Publish one message."""

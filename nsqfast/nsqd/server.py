@@ -241,7 +241,9 @@ class Server:
         clients: set[Any] = set()
         self._clients.append(clients)
         connections = clients
-        protocol: Factory = partial(HttpProtocol, api, connections=clients, turns=self._turns)
+        protocol: Factory = partial(
+            HttpProtocol, api, connections=clients, turns=self._turns, shortcut=api.shortcut
+        )
         refusal: Factory = refuse_http
         if is_tls:
             connections = set()  # includes connections whose handshake is not finished

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from nsqfast._ext.server.http_shortcut import Shortcut
 from nsqfast.net.browsers import BrowserRules
 from nsqfast.net.http_message import JSON, Request, Response
 from nsqfast.net.http_reply import (
@@ -57,8 +56,6 @@ class Route:
 
 class HttpApi:
     """A Handler (see nsqfast.net.http_server) for one nsqlookupd."""
-
-    shortcut: Shortcut | None = None
 
     def __init__(self, lookupd: Lookupd, browsers: BrowserRules) -> None:
         self._browsers = browsers

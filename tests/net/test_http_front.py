@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from nsqfast._ext.core.clock import now
 from nsqfast._ext.dev.probes import shift_wall
-from nsqfast._ext.server.http_shortcut import Shortcut
+from nsqfast._ext.server.http_shortcut import PublishShortcut
 
 from nsqfast.net.http_message import Response
 from nsqfast.net.http_server import HttpProtocol
@@ -63,12 +63,12 @@ class Front:
         self.registry = make_registry(folder)
         self.registry.topic("t")
         self.replies = 0
-        self.shortcut = Shortcut(self.registry, self.reply, asks_host=False)
+        self.shortcut = PublishShortcut(self.registry, self.reply, asks_host=False)
         self.waiting = []
         self.protocol, self.wire = self.connect()
 
     def connect(self):
-        protocol, wire = HttpProtocol(self, turns=self.turns), Wire()
+        protocol, wire = HttpProtocol(self, turns=self.turns, shortcut=self.shortcut), Wire()
         protocol.connection_made(wire)
         return protocol, wire
 

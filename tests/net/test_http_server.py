@@ -26,8 +26,6 @@ LONG = HttpLimits()
 class Echo:
     """Answers with what it saw; paths choose special behaviour."""
 
-    shortcut = None
-
     def __init__(self):
         self.requests = []
         self.waiting = []

@@ -167,8 +167,9 @@ async def test_what_has_not_been_done_yet_is_done_first(talk):
         return Response(200, b"at once")
 
     talk.protocol._handler = handle
-    handle.limit, handle.shortcut = talk.limit, None
+    handle.limit = talk.limit
     talk.protocol.detach()
+    talk.protocol._shortcut = None
     for number in range(5):
         talk.protocol.data_received(GET.replace(b"/x", b"/%d" % number))
     await asyncio.sleep(0)

@@ -10,7 +10,7 @@ import resource
 
 import pytest
 from nsqfast._ext.dev.probes import fix_parts
-from nsqfast._ext.server.http_shortcut import Shortcut
+from nsqfast._ext.server.http_shortcut import PublishShortcut
 
 from nsqfast.nsqd.http_publish import reply
 from nsqfast.nsqd.metrics import answered
@@ -295,7 +295,7 @@ def test_brokers_without_a_shortcut(tmp_path, changed):
 def test_durable_broker_cannot_have_one(tmp_path):
     broker = HttpBroker(tmp_path / "one", has_shortcut=False, mem_queue_size=0, sync_every=1)
     with pytest.raises(ValueError, match="durable"):
-        Shortcut(broker.registry, reply, asks_host=False)
+        PublishShortcut(broker.registry, reply, asks_host=False)
     broker.registry.close()
 
 

@@ -118,7 +118,7 @@ class HttpBroker:
         return self.api(request)
 
     def connect(self, *host):
-        protocol, wire = HttpProtocol(self, turns=self.turns), Wire(*host)
+        protocol, wire = HttpProtocol(self, turns=self.turns, shortcut=self.shortcut), Wire(*host)
         wire.protocol = protocol
         protocol.connection_made(wire)
         return protocol, wire

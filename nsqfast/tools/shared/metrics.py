@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from nsqfast._ext.server.http_shortcut import Shortcut
 from nsqfast.net import addresses
 from nsqfast.net.descriptor_reserve import DescriptorReserve
 from nsqfast.net.http_message import Request, Response
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
 
 class MetricsServer:
     """GET /metrics, from `start` to `close`."""
-
-    shortcut: Shortcut | None = None
 
     def __init__(self, address: str, *figures: Collector) -> None:
         self._address = address

@@ -1,7 +1,8 @@
 from collections.abc import Callable
 
 from nsqfast._ext.protocol.buffer import ReadBuffer
-from nsqfast._ext.server.http_shortcut import Shortcut
+
+class Shortcut: ...
 
 class HttpFront:
     room: ReadBuffer

@@ -1,10 +1,13 @@
-"""The front of one HTTP connection: it answers plain publishes and passes everything else on."""
+"""The front of one HTTP connection: a Shortcut answers plain publishes, and everything else is passed on."""
 
-from nsqfast._ext.broker.topic cimport Topic
 from nsqfast._ext.core.budget cimport Budget
 from nsqfast._ext.protocol.buffer cimport ReadBuffer
 from nsqfast._ext.protocol.http_request cimport Outcome, PlainRequest
-from nsqfast._ext.server.http_shortcut cimport Shortcut
+
+
+cdef class Shortcut:
+    cdef bint admits(self, PlainRequest *request) noexcept
+    cdef bytes publish(self, PlainRequest *request)
 
 
 cdef class HttpFront:
@@ -16,14 +19,12 @@ cdef class HttpFront:
     cdef Shortcut shortcut
     cdef object write                 # the transport's method
     cdef object time                  # the loop's method
-    cdef Topic topic                  # the last one published to
     cdef bytes partial                # a plain head and as much of its body as came with it
     cdef Py_ssize_t partial_size_due  # the size of the whole request
 
     cdef bytes answer(self, bytes data)
     cdef Py_ssize_t publish_all(self, const char *data, Py_ssize_t size, PlainRequest *request,
                                 Outcome *outcome) except -1
-    cdef bytes publish(self, PlainRequest *request)
     cdef int send(self, list answers) except -1
     cdef bytes keep_partial(self, bytes rest, PlainRequest *request)
     cdef bytes resume(self, bytes data)

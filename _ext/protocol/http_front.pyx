@@ -11,13 +11,24 @@ A request is held only for a client that sends its head and its body separately,
 from nsqfast._ext.core.budget cimport begin_part, is_spent
 from nsqfast._ext.core.limits cimport HTTP_ANSWERS_MAX
 from nsqfast._ext.protocol.http_request cimport REQUEST_OTHER, REQUEST_PART, REQUEST_WHOLE, parse_request
-from nsqfast._ext.server.http_shortcut cimport is_named
 
 
 cdef enum:
     # A request is so many units of a part, and one more for each 64 bytes of it.
     REQUEST_UNITS = 4
     UNIT_BITS = 6
+
+
+cdef class Shortcut:
+    """Answers plain publishes for all connections of a listener; this one none, as only a broker has topics."""
+
+    cdef bint admits(self, PlainRequest *request) noexcept:
+        """Whether it may answer this request once its body is whole."""
+        return False
+
+    cdef bytes publish(self, PlainRequest *request):
+        """Return the answer; None if this request is not answered here."""
+        return None
 
 
 cdef class HttpFront:
@@ -36,7 +47,7 @@ cdef class HttpFront:
     def detach(self):
         """Answer nothing any more; a held request is dropped."""
         self.at_rest = False
-        self.shortcut = self.write = self.time = self.topic = self.partial = None
+        self.shortcut = self.write = self.time = self.partial = None
 
     def begin_part(self):
         """Start a part; it lasts until the next turn."""
@@ -86,7 +97,7 @@ cdef class HttpFront:
         cdef list answers = []
         while offset < size and self.at_rest and not self.is_part_over:
             outcome[0] = parse_request(data + offset, size - offset, request)
-            answer = self.publish(request) if outcome[0] == REQUEST_WHOLE else None
+            answer = self.shortcut.publish(request) if outcome[0] == REQUEST_WHOLE else None
             if answer is None:
                 break
             offset += request.size
@@ -96,16 +107,6 @@ cdef class HttpFront:
                 self.send(answers)
         self.send(answers)
         return offset
-
-    cdef bytes publish(self, PlainRequest *request):
-        """Return the answer; None if this request is not answered here."""
-        if not self.shortcut.admits(request):
-            return None
-        if not is_named(self.topic, request):
-            self.topic = self.shortcut.find_topic(request)
-            if self.topic is None:
-                return None
-        return self.shortcut.publish(self.topic, request)
 
     cdef int send(self, list answers) except -1:
         if len(answers) == 1:
