@@ -18,7 +18,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 def check_options(options: Options) -> None:
     """OptionsError for the first that is wrong; --base-path gets its final form.
 
-    upstream.client, which comes next, reads the certificates.
+    cluster.client, which comes next, reads the certificates.
     """
     if not options.nsqd_http_addresses and not options.nsqlookupd_http_addresses:
         raise OptionsError("--nsqd-http-address or --lookupd-http-address required")

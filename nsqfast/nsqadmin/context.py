@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from aiohttp import web
 
 from nsqfast.nsqadmin.access.audit import Audit
-from nsqfast.nsqadmin.alerts.webhook import ProblemWebhook
-from nsqfast.nsqadmin.live.consumers import ConsumerWatch
-from nsqfast.nsqadmin.live.history import History
-from nsqfast.nsqadmin.live.poller import Poller
-from nsqfast.nsqadmin.live.problems import Problems
+from nsqfast.nsqadmin.cluster.client import Upstream
+from nsqfast.nsqadmin.cluster.history import History
+from nsqfast.nsqadmin.cluster.poller import Poller
+from nsqfast.nsqadmin.cluster.probes import ConsumerWatch
 from nsqfast.nsqadmin.options import Options
-from nsqfast.nsqadmin.upstream.client import Upstream
+from nsqfast.nsqadmin.problems.alerts import ProblemWebhook
+from nsqfast.nsqadmin.problems.report import Problems
 from nsqfast.nsqadmin.web.urls import Urls
 
 

@@ -14,16 +14,16 @@ from nsqfast.net.tls import TLS_1_2, ServerTls
 from nsqfast.nsqadmin.access.audit import Audit
 from nsqfast.nsqadmin.access.connection import serve
 from nsqfast.nsqadmin.access.identity import ACCESS
-from nsqfast.nsqadmin.alerts.webhook import ProblemWebhook
 from nsqfast.nsqadmin.checks import check_addresses, check_options
+from nsqfast.nsqadmin.cluster.client import Upstream
+from nsqfast.nsqadmin.cluster.history import History
+from nsqfast.nsqadmin.cluster.poller import Poller
+from nsqfast.nsqadmin.cluster.probes import ConsumerWatch
 from nsqfast.nsqadmin.context import CONTEXT, Context
-from nsqfast.nsqadmin.live.beliefs import Beliefs
-from nsqfast.nsqadmin.live.consumers import ConsumerWatch
-from nsqfast.nsqadmin.live.history import History
-from nsqfast.nsqadmin.live.poller import Poller
-from nsqfast.nsqadmin.live.problems import Problems
 from nsqfast.nsqadmin.options import VERSION_LINE, Options
-from nsqfast.nsqadmin.upstream.client import Upstream
+from nsqfast.nsqadmin.problems.alerts import ProblemWebhook
+from nsqfast.nsqadmin.problems.kept_state import Beliefs
+from nsqfast.nsqadmin.problems.report import Problems
 from nsqfast.nsqadmin.web.app import make_app
 from nsqfast.nsqadmin.web.urls import Urls
 from nsqfast.version import own_line

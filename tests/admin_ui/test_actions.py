@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import expect
 
 from nsqfast.nsqadmin.actions.jobs import ITEMS_AT_ONCE
-from nsqfast.nsqadmin.live.model import NodeState
+from nsqfast.nsqadmin.cluster.model import NodeState
 from support.admin import LiveCluster, text_of
 from support.admin_actions import Acting, depths, paused, publish, start_again
 from support.admin_cluster import make_cluster, make_node, make_topic

@@ -7,7 +7,7 @@ from urllib.parse import unquote
 import pytest
 from playwright.sync_api import expect
 
-from nsqfast.nsqadmin.live.model import Rates
+from nsqfast.nsqadmin.cluster.model import Rates
 from support.admin_cluster import AT, example_cluster, make_channel, make_cluster, make_topic
 from support.admin_pages import AdminPages, example_pages
 

@@ -7,7 +7,7 @@ import time
 import pytest
 from playwright.sync_api import expect
 
-from nsqfast.nsqadmin.live.model import NodeState
+from nsqfast.nsqadmin.cluster.model import NodeState
 from support.admin_cluster import (
     AT,
     make_cluster,

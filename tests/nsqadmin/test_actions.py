@@ -12,11 +12,11 @@ from nsqfast.nsqadmin.actions.jobs import KEPT_MAX, Job, Jobs
 from nsqfast.nsqadmin.actions.matching import bulk_effect, holdings_of
 from nsqfast.nsqadmin.actions.order import Action, Item
 from nsqfast.nsqadmin.actions.targets import Holding, Target, count
-from nsqfast.nsqadmin.live.history import History
-from nsqfast.nsqadmin.live.history_file import load
+from nsqfast.nsqadmin.cluster.answers import ChannelStats, NsqdStats, TopicStats
+from nsqfast.nsqadmin.cluster.history import History
+from nsqfast.nsqadmin.cluster.history_file import load
 from nsqfast.nsqadmin.options import Options
 from nsqfast.nsqadmin.results import Result
-from nsqfast.nsqadmin.upstream.messages import ChannelStats, NsqdStats, TopicStats
 from support.admin import LiveCluster, text_of, told
 from support.admin_actions import Acting, depths, paused, publish, results, topics_of
 from support.json_lines import wait_for_entries

@@ -10,12 +10,18 @@ import pytest
 
 from nsqfast.nsqadmin.api.latency import latency_of, merge_latencies
 from nsqfast.nsqadmin.api.rounds import Rounds
+from nsqfast.nsqadmin.cluster.answers import (
+    WHOLE_SIZE_MAX,
+    ListedProducer,
+    NsqdInfo,
+    NsqdStats,
+    Percentiles,
+    UpstreamError,
+    decode,
+    decode_in_slices,
+)
+from nsqfast.nsqadmin.cluster.discovery import ZERO, node_of_info, parse_version, read_topics
 from nsqfast.nsqadmin.options import parse
-from nsqfast.nsqadmin.upstream.decoding import WHOLE_SIZE_MAX, decode, decode_in_slices
-from nsqfast.nsqadmin.upstream.errors import UpstreamError
-from nsqfast.nsqadmin.upstream.messages import ListedProducer, NsqdInfo, NsqdStats, Percentiles
-from nsqfast.nsqadmin.upstream.nodes import node_of_info, read_topics
-from nsqfast.nsqadmin.upstream.versions import ZERO, parse_version
 from support.access import refusal
 from support.server import program
 

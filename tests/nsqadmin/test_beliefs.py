@@ -6,7 +6,7 @@ import re
 import msgspec
 import pytest
 
-from nsqfast.nsqadmin.live.nodes import Identity, NodeWatch
+from nsqfast.nsqadmin.cluster.members import Identity, NodeWatch
 from support.access import run_admin
 from support.admin import LiveCluster, shown, start_nsqadmin, text_of, told
 from support.admin_actions import start_again

@@ -5,8 +5,8 @@ from urllib.parse import quote
 
 import pytest
 
-from nsqfast.nsqadmin.live.model import NodeState
-from nsqfast.nsqadmin.upstream.client import trouble_of
+from nsqfast.nsqadmin.cluster.client import trouble_of
+from nsqfast.nsqadmin.cluster.model import NodeState
 from nsqfast.wire.gotext import join_host_port
 from nsqfast.wire.refusals import REFUSED
 from support.access import run_admin

@@ -5,9 +5,9 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from nsqfast.nsqadmin.charts.graphite import clean_name, format_key, host_name
+from nsqfast.nsqadmin.cluster.answers import ChannelStats, Percentiles
 from nsqfast.nsqadmin.options import parse
-from nsqfast.nsqadmin.upstream.messages import ChannelStats, Percentiles
+from nsqfast.nsqadmin.web.graphite import clean_name, format_key, host_name
 from support import admin_pages
 from support.admin_cluster import example_cluster
 from support.admin_pages import AdminPages

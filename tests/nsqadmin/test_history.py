@@ -11,11 +11,10 @@ import zipfile
 import numpy as np
 import pytest
 
-from nsqfast.nsqadmin.live.figures import UncleanStartFigures
-from nsqfast.nsqadmin.live.history import History
-from nsqfast.nsqadmin.live.model import NodeState, Rates
-from nsqfast.nsqadmin.live.rings import BLOCK
-from nsqfast.nsqadmin.live.table import Table
+from nsqfast.nsqadmin.cluster.answers import UncleanStartFigures
+from nsqfast.nsqadmin.cluster.history import History
+from nsqfast.nsqadmin.cluster.history_tables import BLOCK, Table
+from nsqfast.nsqadmin.cluster.model import NodeState, Rates
 from nsqfast.nsqadmin.options import Options
 from support.admin_cluster import make_channel, make_cluster, make_node, make_topic
 from support.seeds import seeds

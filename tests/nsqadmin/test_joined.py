@@ -5,15 +5,26 @@ import random
 
 import pytest
 
-from nsqfast.nsqadmin.live import slices
-from nsqfast.nsqadmin.live.aggregate import Arrangement, aggregate
-from nsqfast.nsqadmin.live.figures import ChannelFigures, TopicFigures, read_figures
-from nsqfast.nsqadmin.live.model import Counts, NodeState, Rates
-from nsqfast.nsqadmin.live.moment import Moment
-from nsqfast.nsqadmin.live.nodes import Identity, NodeWatch
-from nsqfast.nsqadmin.live.parts import count_paused, node_keys, part_at
-from nsqfast.nsqadmin.live.samples import Layouts, make_sample
-from nsqfast.nsqadmin.live.slices import Slices
+from nsqfast.nsqadmin.cluster import slices
+from nsqfast.nsqadmin.cluster.aggregation import Arrangement, aggregate
+from nsqfast.nsqadmin.cluster.members import Identity, NodeWatch
+from nsqfast.nsqadmin.cluster.model import (
+    Counts,
+    NodeState,
+    Rates,
+    count_paused,
+    node_keys,
+    part_at,
+)
+from nsqfast.nsqadmin.cluster.samples import (
+    ChannelFigures,
+    Layouts,
+    TopicFigures,
+    make_sample,
+    read_figures,
+)
+from nsqfast.nsqadmin.cluster.slices import Slices
+from nsqfast.nsqadmin.problems.fresh_numbers import Moment
 
 NODES, TOPICS, CHANNELS, TICKS = 7, 9, 4, 6
 COUNTS = [name for name in Counts.__struct_fields__ if name != "message_count"]

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from nsqfast.nsqadmin.live.probes import Probes
-from nsqfast.nsqadmin.live.rules import Rules
+from nsqfast.nsqadmin.cluster.probes import Probes
 from nsqfast.nsqadmin.options import Options, parse
+from nsqfast.nsqadmin.problems.report import Rules
 from nsqfast.nsqd.options import Options as NsqdOptions
 from nsqfast.program.options import declared
 from support.admin import start_nsqadmin

@@ -5,7 +5,7 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
-from nsqfast.nsqadmin.live.model import EMPTY, NodeState, Rates
+from nsqfast.nsqadmin.cluster.model import EMPTY, NodeState, Rates
 from nsqfast.nsqadmin.web import views
 from nsqfast.nsqadmin.web.banner import LINES_MAX
 from support.admin_cluster import (

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from nsqfast.nsqadmin.live.model import NodeState
-from nsqfast.nsqadmin.live.poller import ANSWER_S
+from nsqfast.nsqadmin.cluster.model import NodeState
+from nsqfast.nsqadmin.cluster.poller import ANSWER_S
 from support.admin import LiveCluster, text_of
 from support.fake_stats import FakeStats, stats, topic
 from support.polling import Polling

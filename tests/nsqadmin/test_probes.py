@@ -7,13 +7,20 @@ import re
 import msgspec
 import pytest
 
-from nsqfast.nsqadmin.live.model import NodeState
-from nsqfast.nsqadmin.live.probes import ASKED_PER_TICK, WANTED_MAX, Probes
-from nsqfast.nsqadmin.live.problems import Problems
-from nsqfast.nsqadmin.live.vitals import BOUNDS_MAX, Disk, Vitals, read_look
+from nsqfast.nsqadmin.cluster.answers import NsqdStats
+from nsqfast.nsqadmin.cluster.client import UpstreamError
+from nsqfast.nsqadmin.cluster.model import NodeState
+from nsqfast.nsqadmin.cluster.probes import (
+    ASKED_PER_TICK,
+    BOUNDS_MAX,
+    WANTED_MAX,
+    Disk,
+    Probes,
+    Vitals,
+    read_look,
+)
 from nsqfast.nsqadmin.options import parse
-from nsqfast.nsqadmin.upstream.client import UpstreamError
-from nsqfast.nsqadmin.upstream.messages import NsqdStats
+from nsqfast.nsqadmin.problems.report import Problems
 from support.admin_cluster import make_channel, make_cluster, make_node, make_topic
 
 METRICS = b"""# HELP nsqd_build_info x

@@ -6,11 +6,12 @@ import time
 import pytest
 
 from nsqfast.errors import OptionsError
-from nsqfast.nsqadmin.alerts import webhook as module
-from nsqfast.nsqadmin.alerts.webhook import ProblemWebhook
-from nsqfast.nsqadmin.live.problems import Problems, Severity
-from nsqfast.nsqadmin.live.silences import Scope, Silence
 from nsqfast.nsqadmin.options import parse
+from nsqfast.nsqadmin.problems import alerts as module
+from nsqfast.nsqadmin.problems.alerts import ProblemWebhook
+from nsqfast.nsqadmin.problems.cases import Severity
+from nsqfast.nsqadmin.problems.report import Problems
+from nsqfast.nsqadmin.problems.silences import Scope, Silence
 from support.access import run_admin
 from support.admin import start_nsqadmin, text_of
 from support.admin_cluster import make_problem

@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from nsqfast.nsqadmin.live.problems import Problems
-from nsqfast.nsqadmin.live.silences import Scope, Silence
 from nsqfast.nsqadmin.options import parse
+from nsqfast.nsqadmin.problems.report import Problems
+from nsqfast.nsqadmin.problems.silences import Scope, Silence
 from support.access import run_admin
 from support.admin import text_of
 from support.admin_cluster import example_cluster, example_problems

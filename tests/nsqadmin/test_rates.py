@@ -10,13 +10,19 @@ import numpy as np
 import orjson
 import pytest
 
-from nsqfast.nsqadmin.live import figures as figures_module
-from nsqfast.nsqadmin.live.figures import ChannelFigures, TopicFigures, read, read_figures
-from nsqfast.nsqadmin.live.model import Rates
-from nsqfast.nsqadmin.live.parts import make_rates
-from nsqfast.nsqadmin.live.rates import channel_rates
-from nsqfast.nsqadmin.live.samples import Layouts, Sample, make_sample
-from nsqfast.nsqadmin.live.slices import Slices
+from nsqfast.nsqadmin.cluster import samples as figures_module
+from nsqfast.nsqadmin.cluster.model import Rates, make_rates
+from nsqfast.nsqadmin.cluster.samples import (
+    ChannelFigures,
+    Layouts,
+    Sample,
+    TopicFigures,
+    channel_rates,
+    make_sample,
+    read,
+    read_figures,
+)
+from nsqfast.nsqadmin.cluster.slices import Slices
 from support.fake_stats import FakeStats, channel, stats, topic
 from support.polling import Polling
 from support.seeds import seeds

@@ -9,16 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsqfast.errors import OptionsError
-from nsqfast.nsqadmin.alerts.webhook import alertmanager_form, make_event
-from nsqfast.nsqadmin.live.cases import KeptCase
-from nsqfast.nsqadmin.live.figures import DrainFigures, UncleanStartFigures
-from nsqfast.nsqadmin.live.model import Channel, Counts, NodeState, Part, Rates, Topic
-from nsqfast.nsqadmin.live.probes import Probes
-from nsqfast.nsqadmin.live.problems import Problems, Severity
-from nsqfast.nsqadmin.live.silences import SILENCES_MAX, Scope, Silence
-from nsqfast.nsqadmin.live.vitals import Disk, Look, Vitals
+from nsqfast.nsqadmin.cluster.answers import Client, DrainFigures, UncleanStartFigures
+from nsqfast.nsqadmin.cluster.model import Channel, Counts, NodePart, NodeState, Rates, Topic
+from nsqfast.nsqadmin.cluster.probes import Disk, Look, Probes, Vitals
 from nsqfast.nsqadmin.options import parse
-from nsqfast.nsqadmin.upstream.messages import Client
+from nsqfast.nsqadmin.problems.alerts import alertmanager_form, make_event
+from nsqfast.nsqadmin.problems.cases import KeptCase, Severity
+from nsqfast.nsqadmin.problems.report import Problems
+from nsqfast.nsqadmin.problems.silences import SILENCES_MAX, Scope, Silence
 from support.admin_cluster import make_cluster, make_lookupd, make_node, make_topic
 
 STEP_S = 2.0
@@ -113,7 +111,7 @@ def node(key):
 
 def part(key, *, paused=False, rates=None, known=True, held_s=0.0, **counts):
     rates = (rates or Rates(0.0)) if known else None
-    return Part(key, Counts(**counts), paused, rates, held_ms=int(held_s * 1000))
+    return NodePart(key, Counts(**counts), paused, rates, held_ms=int(held_s * 1000))
 
 
 def add(parts):

@@ -10,8 +10,8 @@ import threading
 
 import pytest
 
+from nsqfast.nsqadmin.cluster.client import Upstream
 from nsqfast.nsqadmin.options import Options, parse
-from nsqfast.nsqadmin.upstream.client import Upstream
 from support.access import refusal, start_admin, with_nsqd
 from support.admin import start_nsqadmin, text_of, wait_for_channel
 from support.authd import AuthServer, grant, permit

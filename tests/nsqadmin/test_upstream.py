@@ -5,10 +5,10 @@ import contextlib
 
 import pytest
 
+from nsqfast.nsqadmin.cluster import body, pool
+from nsqfast.nsqadmin.cluster.answers import UpstreamError
+from nsqfast.nsqadmin.cluster.client import Upstream
 from nsqfast.nsqadmin.options import Options
-from nsqfast.nsqadmin.upstream import body, pool
-from nsqfast.nsqadmin.upstream.client import Upstream
-from nsqfast.nsqadmin.upstream.errors import UpstreamError
 from support.talks import beside
 
 SECONDS_MAX = 50.0

@@ -7,22 +7,23 @@ from typing import TYPE_CHECKING
 
 from nsqfast import __version__
 from nsqfast.nsqadmin.access.audit import Entry
-from nsqfast.nsqadmin.live.model import (
+from nsqfast.nsqadmin.cluster.answers import Client
+from nsqfast.nsqadmin.cluster.model import (
     Channel,
     Cluster,
     Counts,
     Lookupd,
     Node,
+    NodePart,
     NodeState,
-    Part,
     Rates,
     Topic,
     Totals,
 )
-from nsqfast.nsqadmin.live.problems import Problem, Severity
-from nsqfast.nsqadmin.live.silences import Scope, Silence
+from nsqfast.nsqadmin.problems.cases import Severity
+from nsqfast.nsqadmin.problems.report import Problem
+from nsqfast.nsqadmin.problems.silences import Scope, Silence
 from nsqfast.nsqadmin.results import Result
-from nsqfast.nsqadmin.upstream.messages import Client
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -89,7 +90,7 @@ def make_channel(
     """`counts` are those of the whole; the first node has all of them."""
     whole = Counts(**counts)
     parts = [
-        Part(node, whole if index == 0 else Counts(), index < paused_nodes, rates)
+        NodePart(node, whole if index == 0 else Counts(), index < paused_nodes, rates)
         for index, node in enumerate(nodes)
     ]
     return Channel(topic, name, whole, parts, rates, slope, oldest_s)
@@ -107,7 +108,7 @@ def make_topic(
     """Without nodes it is an inactive one."""
     whole = Counts(**counts)
     parts = [
-        Part(node, whole if index == 0 else Counts(), index < paused_nodes, rates)
+        NodePart(node, whole if index == 0 else Counts(), index < paused_nodes, rates)
         for index, node in enumerate(nodes)
     ]
     return Topic(name, whole, parts, {each.name: each for each in channels}, rates)

@@ -6,14 +6,14 @@ import copy
 import math
 from typing import TYPE_CHECKING
 
-from nsqfast.nsqadmin.live.model import Cluster, Rates
-from nsqfast.nsqadmin.live.series import Mark
+from nsqfast.nsqadmin.cluster.history_tables import Mark
+from nsqfast.nsqadmin.cluster.model import Cluster, Rates
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from nsqfast.nsqadmin.live.history import History
-    from nsqfast.nsqadmin.live.model import Channel, Topic
+    from nsqfast.nsqadmin.cluster.history import History
+    from nsqfast.nsqadmin.cluster.model import Channel, Topic
 
 POINTS = 360
 STEP_S = 10.0

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Self
 from aiohttp import web
 
 from nsqfast.nsqadmin.access.audit import Audit
-from nsqfast.nsqadmin.alerts.webhook import ProblemWebhook
+from nsqfast.nsqadmin.cluster.answers import ChannelStats
+from nsqfast.nsqadmin.cluster.history import History
+from nsqfast.nsqadmin.cluster.probes import Consumer, Consumers, NodeAnswer
 from nsqfast.nsqadmin.context import CONTEXT, Context
-from nsqfast.nsqadmin.live.consumers import Consumer, Consumers, NodeAnswer
-from nsqfast.nsqadmin.live.history import History
-from nsqfast.nsqadmin.live.problems import Problems
 from nsqfast.nsqadmin.options import parse
-from nsqfast.nsqadmin.upstream.messages import ChannelStats
+from nsqfast.nsqadmin.problems.alerts import ProblemWebhook
+from nsqfast.nsqadmin.problems.report import Problems
 from nsqfast.nsqadmin.web.app import make_app
 from nsqfast.nsqadmin.web.urls import Urls
 from support.admin_cluster import (
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from nsqfast.nsqadmin.access.audit import Entry
-    from nsqfast.nsqadmin.live.model import Channel, Cluster
-    from nsqfast.nsqadmin.live.problems import Problem
+    from nsqfast.nsqadmin.cluster.model import Channel, Cluster
+    from nsqfast.nsqadmin.problems.report import Problem
     from support.web import Answer
 
 START_SECONDS_MAX = 50.0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from nsqfast.nsqadmin.live.model import Rates
-from nsqfast.nsqadmin.live.problems import Severity
+from nsqfast.nsqadmin.cluster.model import Rates
+from nsqfast.nsqadmin.problems.cases import Severity
 from support.admin_cluster import (
     AT,
     example_cluster,
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from nsqfast.nsqadmin.access.audit import Entry
-    from nsqfast.nsqadmin.live.model import Cluster
-    from nsqfast.nsqadmin.live.problems import Problem
+    from nsqfast.nsqadmin.cluster.model import Cluster
+    from nsqfast.nsqadmin.problems.report import Problem
 
 BAD = "<img src=x onerror=alert(1)>"
 WORSE = '"><script>alert(2)</script>'

@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Self
 
-from nsqfast.nsqadmin.live.history import History
-from nsqfast.nsqadmin.live.poller import Poller
+from nsqfast.nsqadmin.cluster.client import Upstream
+from nsqfast.nsqadmin.cluster.history import History
+from nsqfast.nsqadmin.cluster.poller import Poller
 from nsqfast.nsqadmin.options import Options
-from nsqfast.nsqadmin.upstream.client import Upstream
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from nsqfast.nsqadmin.live.model import Cluster
+    from nsqfast.nsqadmin.cluster.model import Cluster
 
 SECONDS_MAX = 50.0
 INTERVAL_NS = 100_000_000

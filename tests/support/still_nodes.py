@@ -5,19 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
-from nsqfast.nsqadmin.live.model import NodeState
+from nsqfast.nsqadmin.cluster.answers import ChannelStats, NsqdStats, TopicStats
+from nsqfast.nsqadmin.cluster.client import UpstreamError
+from nsqfast.nsqadmin.cluster.model import NodeState
 from nsqfast.nsqadmin.messages.answers import Peeked
-from nsqfast.nsqadmin.upstream.client import UpstreamError
-from nsqfast.nsqadmin.upstream.messages import ChannelStats, NsqdStats, TopicStats
 from support.admin_messages import peek
 
 if TYPE_CHECKING:
-    from nsqfast.nsqadmin.live.model import Channel, Counts, Topic
+    from nsqfast.nsqadmin.cluster.model import Channel, Counts, Topic
     from support.admin_pages import StillPoller
 
 
 class StillNodes:
-    """As upstream.client.Upstream, as far as actions go."""
+    """As cluster.client.Upstream, as far as actions go."""
 
     def __init__(self, poller: StillPoller) -> None:
         self._poller = poller

@@ -18,8 +18,8 @@ from nsqfast.nsqadmin.actions.effect import VERBS, audited_effect, object_of
 from nsqfast.nsqadmin.actions.order import OPPOSITE, Action
 from nsqfast.nsqadmin.actions.perform import Teller, audit_word
 from nsqfast.nsqadmin.actions.targets import Target
+from nsqfast.nsqadmin.cluster.history import PAST, mark_action
 from nsqfast.nsqadmin.context import Context
-from nsqfast.nsqadmin.live.marks import PAST, mark_action
 from nsqfast.nsqadmin.results import Outcome, Result, outcome_of
 
 ITEMS_AT_ONCE: Final = 8

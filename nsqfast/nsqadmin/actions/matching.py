@@ -16,8 +16,8 @@ from nsqfast.nsqadmin.access.roles import Role
 from nsqfast.nsqadmin.actions.effect import HAPPENS, VERBS, loses
 from nsqfast.nsqadmin.actions.order import ITEMS_MAX, Action, Item, Order
 from nsqfast.nsqadmin.actions.targets import Holding, Target, parts_of
+from nsqfast.nsqadmin.cluster.model import Cluster, NodePart
 from nsqfast.nsqadmin.context import Context
-from nsqfast.nsqadmin.live.model import Cluster, Part
 
 RowsOf = Callable[[str, str, Role], Awaitable[Sequence[Mapping[str, str]]]]
 SLICE: Final = 5  # topics; each may be on a hundred nodes
@@ -92,7 +92,7 @@ def holdings_of(cluster: Cluster, item: Item, *, is_whole: bool) -> list[Holding
     return list(found.values())
 
 
-def _holding(cluster: Cluster, part: Part) -> Holding:
+def _holding(cluster: Cluster, part: NodePart) -> Holding:
     node = cluster.nodes.get(part.node)
     holding = Holding(
         part.node,
@@ -106,7 +106,7 @@ def _holding(cluster: Cluster, part: Part) -> Holding:
     return holding
 
 
-def _add(holding: Holding, part: Part) -> None:
+def _add(holding: Holding, part: NodePart) -> None:
     holding.memory += part.counts.memory_depth
     holding.disk += part.counts.backend_depth
     holding.in_flight += part.counts.in_flight_count

@@ -7,11 +7,11 @@ from aiohttp import web
 
 from nsqfast.nsqadmin.access.permissions import admin_only
 from nsqfast.nsqadmin.actions.order import read_json
+from nsqfast.nsqadmin.cluster.answers import UpstreamError
+from nsqfast.nsqadmin.cluster.client import ADDRESS, ADDRESS_SIZE_MAX
+from nsqfast.nsqadmin.cluster.model import Node
 from nsqfast.nsqadmin.context import Context
-from nsqfast.nsqadmin.live.model import Node
 from nsqfast.nsqadmin.results import Result, outcome_of
-from nsqfast.nsqadmin.upstream.client import ADDRESS, ADDRESS_SIZE_MAX
-from nsqfast.nsqadmin.upstream.errors import UpstreamError
 
 REASONS = {
     "INVALID_ARG_FROM": "it was started anew since then: look again",

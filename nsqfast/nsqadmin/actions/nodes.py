@@ -17,8 +17,8 @@ from nsqfast.nsqadmin.access.permissions import admin_only
 from nsqfast.nsqadmin.access.sameorigin import FORM
 from nsqfast.nsqadmin.actions.node_commands import explain
 from nsqfast.nsqadmin.actions.order import read_body
+from nsqfast.nsqadmin.cluster.answers import UpstreamError
 from nsqfast.nsqadmin.context import Context
-from nsqfast.nsqadmin.upstream.errors import UpstreamError
 
 
 class Wanted(msgspec.Struct):

@@ -7,9 +7,9 @@ from typing import Final
 
 from nsqfast.nsqadmin.actions.order import Action, Item
 from nsqfast.nsqadmin.actions.targets import Target
+from nsqfast.nsqadmin.cluster.client import Upstream, UpstreamError
+from nsqfast.nsqadmin.cluster.steps import Step, steps_of
 from nsqfast.nsqadmin.results import Result
-from nsqfast.nsqadmin.upstream.client import Upstream, UpstreamError
-from nsqfast.nsqadmin.upstream.steps import Step, steps_of
 
 NODES_AT_ONCE: Final = 16
 NOT_FOUND: Final = 404

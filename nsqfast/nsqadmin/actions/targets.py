@@ -9,12 +9,11 @@ from urllib.parse import urlencode
 from aiohttp import web
 
 from nsqfast.nsqadmin.actions.order import Action, Item
+from nsqfast.nsqadmin.cluster.answers import NobodyAnsweredError, NsqdStats, TopicStats
+from nsqfast.nsqadmin.cluster.client import UpstreamError
+from nsqfast.nsqadmin.cluster.discovery import Discovery
+from nsqfast.nsqadmin.cluster.model import Cluster, NodePart
 from nsqfast.nsqadmin.context import Context
-from nsqfast.nsqadmin.live.model import Cluster, Part
-from nsqfast.nsqadmin.upstream.client import UpstreamError
-from nsqfast.nsqadmin.upstream.discovery import Discovery
-from nsqfast.nsqadmin.upstream.errors import NobodyAnsweredError
-from nsqfast.nsqadmin.upstream.messages import NsqdStats, TopicStats
 
 NODES_AT_ONCE: Final = 16
 ANSWER_S: Final = 2.0  # somebody waits for the dialog
@@ -187,7 +186,7 @@ def _count_channel(holding: Holding, topic: TopicStats, name: str) -> None:
     holding.in_flight, holding.deferred = channel.in_flight_count, channel.deferred_count
 
 
-def parts_of(cluster: Cluster, item: Item) -> Sequence[Part]:
+def parts_of(cluster: Cluster, item: Item) -> Sequence[NodePart]:
     """Its parts at the last poll."""
     topic = cluster.topics.get(item.topic)
     if topic is None or not item.channel:

@@ -10,8 +10,8 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from nsqfast.net.http_query import parse_query
+from nsqfast.nsqadmin.cluster.answers import NobodyAnsweredError
 from nsqfast.nsqadmin.results import Result
-from nsqfast.nsqadmin.upstream.errors import NobodyAnsweredError
 from nsqfast.wire.gotext import quote
 
 log = logging.getLogger("nsqadmin")

@@ -5,7 +5,7 @@ import json
 from aiohttp import web
 
 from nsqfast.nsqadmin.api.answers import ApiError
-from nsqfast.nsqadmin.upstream.decoding import quote_character
+from nsqfast.nsqadmin.cluster.answers import quote_character
 from nsqfast.wire.gojson import decode_record
 
 BODY_SIZE_MAX = 1 << 20

@@ -7,8 +7,8 @@ import msgspec
 from aiohttp import web
 
 from nsqfast.nsqadmin.api.answers import ApiError, answer, query_of
+from nsqfast.nsqadmin.cluster.answers import UpstreamError
 from nsqfast.nsqadmin.context import Context
-from nsqfast.nsqadmin.upstream.errors import UpstreamError
 from nsqfast.wire.gotext import quote
 
 log = logging.getLogger("nsqadmin")

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from nsqfast.nsqadmin.upstream.messages import Percentiles
+from nsqfast.nsqadmin.cluster.answers import Percentiles
 
 
 def latency_of(one: Percentiles | None) -> dict[str, Any] | None:

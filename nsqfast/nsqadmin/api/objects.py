@@ -9,9 +9,8 @@ from typing import Any
 import orjson
 
 from nsqfast.nsqadmin.api.latency import latency_of, merge_latencies
-from nsqfast.nsqadmin.upstream.decoding import LISTS_KEPT
-from nsqfast.nsqadmin.upstream.messages import ChannelStats, Client, TopicStats
-from nsqfast.nsqadmin.upstream.nodes import Nsqd
+from nsqfast.nsqadmin.cluster.answers import LISTS_KEPT, ChannelStats, Client, TopicStats
+from nsqfast.nsqadmin.cluster.discovery import Nsqd
 
 Json = dict[str, Any]
 

@@ -16,11 +16,14 @@ from nsqfast.nsqadmin.api.objects import (
     topic_object,
 )
 from nsqfast.nsqadmin.api.rounds import Rounds
-from nsqfast.nsqadmin.upstream.decoding import Slicer
-from nsqfast.nsqadmin.upstream.discovery import NSQD, Discovery, Found
-from nsqfast.nsqadmin.upstream.errors import NobodyAnsweredError
-from nsqfast.nsqadmin.upstream.messages import CountedStats, CountedTopic, NsqdStats
-from nsqfast.nsqadmin.upstream.nodes import Nsqd
+from nsqfast.nsqadmin.cluster.answers import (
+    CountedStats,
+    CountedTopic,
+    NobodyAnsweredError,
+    NsqdStats,
+    Slicer,
+)
+from nsqfast.nsqadmin.cluster.discovery import NSQD, Discovery, Found, Nsqd
 
 if TYPE_CHECKING:
     from nsqfast.nsqadmin.results import Result

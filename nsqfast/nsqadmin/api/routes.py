@@ -11,8 +11,8 @@ from nsqfast.nsqadmin.api.graphite import Graphite
 from nsqfast.nsqadmin.api.misses import answer_misses
 from nsqfast.nsqadmin.api.reads import Reads
 from nsqfast.nsqadmin.api.writes import Writes
+from nsqfast.nsqadmin.cluster.discovery import Discovery
 from nsqfast.nsqadmin.context import Context
-from nsqfast.nsqadmin.upstream.discovery import Discovery
 
 TOPIC = "/api/topics/{topic:[^/]+}"
 CHANNEL = TOPIC + "/{channel:[^/]+}"

@@ -9,12 +9,12 @@ from nsqfast.nsqadmin.access.permissions import note_refusal
 from nsqfast.nsqadmin.access.roles import user_of
 from nsqfast.nsqadmin.api.answers import ApiError, Ask, answer, warn
 from nsqfast.nsqadmin.api.bodies import read_strings
+from nsqfast.nsqadmin.cluster.answers import NobodyAnsweredError
+from nsqfast.nsqadmin.cluster.discovery import Discovery
+from nsqfast.nsqadmin.cluster.history import mark_action
+from nsqfast.nsqadmin.cluster.steps import Steps, Verb
 from nsqfast.nsqadmin.context import Context
-from nsqfast.nsqadmin.live.marks import mark_action
 from nsqfast.nsqadmin.results import Result, outcome_of
-from nsqfast.nsqadmin.upstream.discovery import Discovery
-from nsqfast.nsqadmin.upstream.errors import NobodyAnsweredError
-from nsqfast.nsqadmin.upstream.steps import Steps, Verb
 from nsqfast.wire.names import is_valid_name
 from nsqfast.wire.refusals import REFUSED
 

@@ -5,7 +5,7 @@ import binascii
 
 import msgspec
 
-from nsqfast.nsqadmin.upstream.errors import UpstreamError
+from nsqfast.nsqadmin.cluster.answers import UpstreamError
 
 
 class PeekedClient(msgspec.Struct):

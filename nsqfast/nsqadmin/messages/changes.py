@@ -25,12 +25,11 @@ from nsqfast.nsqadmin.access.roles import user_of
 from nsqfast.nsqadmin.actions.jobs import end_tasks, new_id
 from nsqfast.nsqadmin.actions.node_commands import explain
 from nsqfast.nsqadmin.actions.order import check_name, read_json
+from nsqfast.nsqadmin.cluster.answers import UpstreamError, decode
+from nsqfast.nsqadmin.cluster.model import Node
 from nsqfast.nsqadmin.context import Context
-from nsqfast.nsqadmin.live.model import Node
 from nsqfast.nsqadmin.messages.look import FILTER_SIZE_MAX, PLACE, read_since, write_since
 from nsqfast.nsqadmin.results import Result, outcome_of
-from nsqfast.nsqadmin.upstream.decoding import decode
-from nsqfast.nsqadmin.upstream.errors import UpstreamError
 
 # nsqd's limit.
 IDS_MAX: Final = 100

@@ -10,13 +10,12 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from nsqfast.nsqadmin.live.model import Node, NodeState, Part
+from nsqfast.nsqadmin.cluster.answers import Slicer, UpstreamError
+from nsqfast.nsqadmin.cluster.client import Upstream
+from nsqfast.nsqadmin.cluster.model import Node, NodePart, NodeState
 from nsqfast.nsqadmin.messages.answers import Peeked, PeekedClient, PeekedMessage
 from nsqfast.nsqadmin.messages.bodies import NOT_ALLOWED, Body, show_body
 from nsqfast.nsqadmin.messages.masks import Masks
-from nsqfast.nsqadmin.upstream.client import Upstream
-from nsqfast.nsqadmin.upstream.decoding import Slicer
-from nsqfast.nsqadmin.upstream.errors import UpstreamError
 from nsqfast.nsqadmin.web.query import Query
 
 STATES = ("ready", "in_flight", "deferred")
@@ -263,7 +262,7 @@ def without_filter(look: Look) -> Look:
     return replace(look, filter="")
 
 
-def nodes_of(parts: Sequence[Part], nodes: dict[str, Node], only: str) -> list[Node]:
+def nodes_of(parts: Sequence[NodePart], nodes: dict[str, Node], only: str) -> list[Node]:
     """The nodes that have it, or only the one named `only`."""
     found = [nodes[part.node] for part in parts if part.node in nodes]
     return [node for node in found if node.key == only] if only else found

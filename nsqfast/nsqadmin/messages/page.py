@@ -9,8 +9,8 @@ from aiohttp import web
 
 from nsqfast.nsqadmin.access.permissions import may_see_bodies
 from nsqfast.nsqadmin.access.roles import user_of
+from nsqfast.nsqadmin.cluster.model import NodePart
 from nsqfast.nsqadmin.context import Context
-from nsqfast.nsqadmin.live.model import Part
 from nsqfast.nsqadmin.messages.look import (
     FILTER_SIZE_MAX,
     PIECE_SIZE_MAX,
@@ -140,7 +140,7 @@ class MessagePages:
         await self._note(request, look, pictures, may_see=may_see)
         return Sight(look, pictures, may_see, may_filter)
 
-    async def _find_parts(self, look: Look) -> Sequence[Part]:
+    async def _find_parts(self, look: Look) -> Sequence[NodePart]:
         cluster, urls = self._context.poller.cluster, self._context.urls
         topic = cluster.topics.get(look.topic)
         if topic is None:

@@ -16,15 +16,14 @@ from aiohttp import web
 
 from nsqfast.client import Config, Consumer, Message
 from nsqfast.errors import NsqfastError
+from nsqfast.nsqadmin.cluster.answers import NsqdStats, UpstreamError
+from nsqfast.nsqadmin.cluster.client import trouble_of
+from nsqfast.nsqadmin.cluster.model import Node, NodeState
 from nsqfast.nsqadmin.context import Context
-from nsqfast.nsqadmin.live.model import Node, NodeState
 from nsqfast.nsqadmin.messages.bodies import Body, Kind, show_body
 from nsqfast.nsqadmin.messages.look import NODES_AT_ONCE, nodes_of
 from nsqfast.nsqadmin.messages.masks import Masks
 from nsqfast.nsqadmin.results import Result, outcome_of
-from nsqfast.nsqadmin.upstream.client import trouble_of
-from nsqfast.nsqadmin.upstream.errors import UpstreamError
-from nsqfast.nsqadmin.upstream.messages import NsqdStats
 from nsqfast.wire.gotext import join_host_port
 
 TAILS_MAX = 4

@@ -5,9 +5,10 @@ The View gets the texts `banner.0` to `banner.N` and says which of them are show
 
 from collections.abc import Iterable
 
-from nsqfast.nsqadmin.live.model import Cluster, Lookupd, Node, NodeState
-from nsqfast.nsqadmin.live.node_rules import LOOKUPD_DOWN, NODE_DOWN
-from nsqfast.nsqadmin.live.problems import Problem, Severity
+from nsqfast.nsqadmin.cluster.model import Cluster, Lookupd, Node, NodeState
+from nsqfast.nsqadmin.problems.cases import Severity
+from nsqfast.nsqadmin.problems.node_rules import LOOKUPD_DOWN, NODE_DOWN
+from nsqfast.nsqadmin.problems.report import Problem
 from nsqfast.nsqadmin.web import texts
 from nsqfast.nsqadmin.web.view import View
 

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nsqfast.nsqadmin.live.consumers import Consumer, Consumers
-from nsqfast.nsqadmin.live.model import Channel, Cluster, Node
-from nsqfast.nsqadmin.upstream.messages import Client
+from nsqfast.nsqadmin.cluster.answers import Client
+from nsqfast.nsqadmin.cluster.model import Channel, Cluster, Node
+from nsqfast.nsqadmin.cluster.probes import Consumer, Consumers
 from nsqfast.nsqadmin.web import texts
 from nsqfast.nsqadmin.web.elements import State
 from nsqfast.nsqadmin.web.page_request import PageRequest

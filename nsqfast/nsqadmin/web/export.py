@@ -16,8 +16,8 @@ from aiohttp import web
 
 from nsqfast.nsqadmin.access.permissions import export_only
 from nsqfast.nsqadmin.access.roles import user_of
+from nsqfast.nsqadmin.cluster.slices import Slices
 from nsqfast.nsqadmin.context import Context
-from nsqfast.nsqadmin.live.slices import Slices
 from nsqfast.nsqadmin.web.live import Live
 from nsqfast.nsqadmin.web.pages import PageNotFoundError
 from nsqfast.nsqadmin.web.query import Query

@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nsqfast.nsqadmin.live.model import Channel, Cluster, Topic
-from nsqfast.nsqadmin.live.problems import Problem
-from nsqfast.nsqadmin.live.slices import Slices
+from nsqfast.nsqadmin.cluster.model import Channel, Cluster, Topic
+from nsqfast.nsqadmin.cluster.slices import Slices
+from nsqfast.nsqadmin.problems.report import Problem
 from nsqfast.nsqadmin.web.elements import State
 
 GROWS_S_MIN = 0.05  # messages per second: less is noise

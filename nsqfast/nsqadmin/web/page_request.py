@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from nsqfast.nsqadmin.access.roles import Role
+from nsqfast.nsqadmin.cluster.model import Cluster
 from nsqfast.nsqadmin.context import Context
-from nsqfast.nsqadmin.live.model import Cluster
 from nsqfast.nsqadmin.web.facts import FactsOfTick, TopicFacts
 from nsqfast.nsqadmin.web.query import Query
 

@@ -13,8 +13,8 @@ from nsqfast.nsqadmin.access.answers import PAGES as PAGES_KEY
 from nsqfast.nsqadmin.access.identity import NOBODY, access_of, csrf_token, session_of
 from nsqfast.nsqadmin.access.permissions import admin_only
 from nsqfast.nsqadmin.access.roles import USER_KEY, Role, user_of
+from nsqfast.nsqadmin.cluster.model import EMPTY
 from nsqfast.nsqadmin.context import Context
-from nsqfast.nsqadmin.live.model import EMPTY
 from nsqfast.nsqadmin.web.assets import Assets
 from nsqfast.nsqadmin.web.banner import add_banner
 from nsqfast.nsqadmin.web.export import Export

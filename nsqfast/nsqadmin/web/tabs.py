@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from nsqfast.nsqadmin.live.model import Channel
+from nsqfast.nsqadmin.cluster.model import Channel
 from nsqfast.nsqadmin.web import texts
 from nsqfast.nsqadmin.web.elements import Link
 from nsqfast.nsqadmin.web.urls import Urls

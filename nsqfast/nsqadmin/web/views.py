@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import msgspec
 
 from nsqfast.nsqadmin.access.roles import Role
+from nsqfast.nsqadmin.cluster.model import Cluster
 from nsqfast.nsqadmin.context import Context
-from nsqfast.nsqadmin.live.model import Cluster
 from nsqfast.nsqadmin.web.banner import add_banner
 from nsqfast.nsqadmin.web.facts import FactsOfTick
 from nsqfast.nsqadmin.web.page_request import PageRequest

@@ -7,13 +7,13 @@ import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
-from nsqfast.nsqadmin.charts.graphite import CHANNEL_METRICS, make_pictures
-from nsqfast.nsqadmin.charts.plan import POINT_S, Chart, Line, make_plan
-from nsqfast.nsqadmin.live.consumers import Consumers
-from nsqfast.nsqadmin.live.model import Channel, Topic
+from nsqfast.nsqadmin.cluster.model import Channel, Topic
+from nsqfast.nsqadmin.cluster.probes import Consumers
 from nsqfast.nsqadmin.web import consumer_table, texts
+from nsqfast.nsqadmin.web.charts import POINT_S, Chart, Line, make_plan
 from nsqfast.nsqadmin.web.elements import Link, State
 from nsqfast.nsqadmin.web.facts import GROWS_S_MIN, pause_actions, paused_state
+from nsqfast.nsqadmin.web.graphite import CHANNEL_METRICS, make_pictures
 from nsqfast.nsqadmin.web.near import near_names
 from nsqfast.nsqadmin.web.page.parts import CHANNEL_NODES, Share, make_shares
 from nsqfast.nsqadmin.web.page.problems import own_problems

@@ -2,9 +2,9 @@
 
 import asyncio
 
-from nsqfast.nsqadmin.charts.graphite import ANY, make_pictures
-from nsqfast.nsqadmin.live.model import Cluster
+from nsqfast.nsqadmin.cluster.model import Cluster
 from nsqfast.nsqadmin.web import texts
+from nsqfast.nsqadmin.web.graphite import ANY, make_pictures
 from nsqfast.nsqadmin.web.page_request import PageRequest
 from nsqfast.nsqadmin.web.pages import Page
 from nsqfast.nsqadmin.web.view import View

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from nsqfast.nsqadmin.live.model import Cluster
+from nsqfast.nsqadmin.cluster.model import Cluster
 from nsqfast.nsqadmin.web.page.nodes import LOOKUPDS, lookupd_facts
 from nsqfast.nsqadmin.web.page_request import PageRequest
 from nsqfast.nsqadmin.web.pages import Page

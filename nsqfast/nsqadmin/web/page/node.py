@@ -2,14 +2,13 @@
 
 from dataclasses import dataclass
 
-from nsqfast.nsqadmin.charts.graphite import make_node_pictures
-from nsqfast.nsqadmin.charts.plan import POINT_S, Chart, Line, make_plan
-from nsqfast.nsqadmin.live.model import Cluster, Node, NodeState, Part, Topic
-from nsqfast.nsqadmin.live.parts import part_at
-from nsqfast.nsqadmin.live.slices import Slices
-from nsqfast.nsqadmin.live.vitals import Vitals
+from nsqfast.nsqadmin.cluster.model import Cluster, Node, NodePart, NodeState, Topic, part_at
+from nsqfast.nsqadmin.cluster.probes import Vitals
+from nsqfast.nsqadmin.cluster.slices import Slices
 from nsqfast.nsqadmin.web import texts
+from nsqfast.nsqadmin.web.charts import POINT_S, Chart, Line, make_plan
 from nsqfast.nsqadmin.web.elements import Link, State
+from nsqfast.nsqadmin.web.graphite import make_node_pictures
 from nsqfast.nsqadmin.web.near import near_names
 from nsqfast.nsqadmin.web.page.parts import node_state
 from nsqfast.nsqadmin.web.page.problems import own_problems
@@ -25,7 +24,7 @@ class NodeTopic:
     """A topic's share on this node; one without a part was tombstoned and is gone."""
 
     name: str
-    part: Part | None
+    part: NodePart | None
     channel_count: int
     channels_depth: int
     clients: int

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from nsqfast.nsqadmin.live.model import Cluster, Lookupd, Node, NodeState
-from nsqfast.nsqadmin.live.vitals import Disk
+from nsqfast.nsqadmin.cluster.model import Cluster, Lookupd, Node, NodeState
+from nsqfast.nsqadmin.cluster.probes import Disk
 from nsqfast.nsqadmin.web import texts
 from nsqfast.nsqadmin.web.elements import State
 from nsqfast.nsqadmin.web.page.parts import node_state

@@ -4,10 +4,10 @@ import asyncio
 import heapq
 from dataclasses import replace
 
-from nsqfast.nsqadmin.charts.plan import POINT_S, Chart, Line, make_plan
-from nsqfast.nsqadmin.live.model import Channel, Cluster, NodeState
-from nsqfast.nsqadmin.live.silences import Silence
+from nsqfast.nsqadmin.cluster.model import Channel, Cluster, NodeState
+from nsqfast.nsqadmin.problems.silences import Silence
 from nsqfast.nsqadmin.web import texts
+from nsqfast.nsqadmin.web.charts import POINT_S, Chart, Line, make_plan
 from nsqfast.nsqadmin.web.page.nodes import NODES, NodeFacts
 from nsqfast.nsqadmin.web.page.parts import CHANNELS
 from nsqfast.nsqadmin.web.page.problems import TABLE as PROBLEMS

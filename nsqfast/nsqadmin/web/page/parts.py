@@ -4,9 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from nsqfast.nsqadmin.live.figures import DrainFigures
-from nsqfast.nsqadmin.live.model import Channel, Cluster, Counts, Node, NodeState, Part
-from nsqfast.nsqadmin.upstream.messages import ChannelStats
+from nsqfast.nsqadmin.cluster.answers import ChannelStats, DrainFigures
+from nsqfast.nsqadmin.cluster.model import Channel, Cluster, Counts, Node, NodePart, NodeState
 from nsqfast.nsqadmin.web import texts
 from nsqfast.nsqadmin.web.elements import State
 from nsqfast.nsqadmin.web.facts import GROWS_S_MIN, channel_states, paused_word
@@ -195,7 +194,7 @@ class Share:
     `stats` has figures that only the node itself reports, for a channel that somebody looks at.
     """
 
-    part: Part
+    part: NodePart
     node: Node | None
     at: float
     is_tombstoned: bool
@@ -217,7 +216,7 @@ class Share:
 def make_shares(
     cluster: Cluster,
     topic: str,
-    parts: Sequence[Part],
+    parts: Sequence[NodePart],
     stats: Mapping[str, ChannelStats] = MappingProxyType({}),
     channel: str = "",
 ) -> list[Share]:

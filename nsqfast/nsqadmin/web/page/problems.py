@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from urllib.parse import unquote
 
-from nsqfast.nsqadmin.live.channel_rules import CONSUMER_STUCK, STUCK
-from nsqfast.nsqadmin.live.problems import Problem
-from nsqfast.nsqadmin.live.silences import Scope, Silence
+from nsqfast.nsqadmin.problems.queue_rules import CONSUMER_STUCK, STUCK
+from nsqfast.nsqadmin.problems.report import Problem
+from nsqfast.nsqadmin.problems.silences import Scope, Silence
 from nsqfast.nsqadmin.web import texts
 from nsqfast.nsqadmin.web.elements import State
 from nsqfast.nsqadmin.web.page_request import PageRequest

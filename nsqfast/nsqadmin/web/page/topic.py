@@ -2,10 +2,9 @@
 
 import heapq
 
-from nsqfast.nsqadmin.charts.graphite import TOPIC_METRICS, make_pictures
-from nsqfast.nsqadmin.charts.plan import DEPTH, LINES_MAX, POINT_S, Chart, Line, make_plan
-from nsqfast.nsqadmin.live.model import Topic
+from nsqfast.nsqadmin.cluster.model import Topic
 from nsqfast.nsqadmin.web import texts
+from nsqfast.nsqadmin.web.charts import DEPTH, LINES_MAX, POINT_S, Chart, Line, make_plan
 from nsqfast.nsqadmin.web.elements import Link, State
 from nsqfast.nsqadmin.web.facts import (
     TopicFacts,
@@ -14,6 +13,7 @@ from nsqfast.nsqadmin.web.facts import (
     paused_state,
     sum_topic,
 )
+from nsqfast.nsqadmin.web.graphite import TOPIC_METRICS, make_pictures
 from nsqfast.nsqadmin.web.near import near_names
 from nsqfast.nsqadmin.web.page.parts import CHANNELS, TOPIC_NODES, make_shares
 from nsqfast.nsqadmin.web.page.problems import own_problems, problems_by

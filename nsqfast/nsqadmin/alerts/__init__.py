@@ -1,1 +1,0 @@
-"""Output for other programs: current problems as JSON, and figures for Prometheus."""

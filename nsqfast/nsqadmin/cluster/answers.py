@@ -1,0 +1,317 @@
+"""Answers of nsqd and nsqlookupd, as far as nsqadmin reads them, and what goes wrong with them.
+
+Unknown keys are skipped, missing ones have Go's zero value. A list that Go leaves nil comes as null. Decoding raises
+UpstreamError for anything else.
+
+The decoder holds the interpreter's lock, so a thread would not help. The pieces of a large list are found first, which
+is ten times faster than decoding them, and are then decoded in slices of a few milliseconds.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Annotated, TypeVar
+
+import msgspec
+
+from nsqfast.nsqadmin.results import Result
+
+
+class UpstreamError(Exception):
+    """A node did not answer properly; the text names the request and the reason.
+
+    `status` is 0 without an HTTP answer; `message` is the same in nsqadmin's words, for scripts.
+    """
+
+    def __init__(self, text: str, status: int = 0, message: str = "") -> None:
+        super().__init__(text)
+        self.status = status
+        self.message = message or text
+
+
+class NobodyAnsweredError(Exception):
+    """No node answered, so nothing can be shown or done; the text is nsqadmin's.
+
+    `results` are those of an action's earlier steps.
+    """
+
+    def __init__(self, kind: str, failures: Sequence[Result]) -> None:
+        super().__init__(f"failed to query any {kind}: " + "\n".join(one.text for one in failures))
+        self.failures = list(failures)
+        self.results: list[Result] = []
+
+
+COUNT_MAX = 1 << 53  # sums over a thousand nodes fit into 64 bits
+Count = Annotated[int, msgspec.Meta(ge=-COUNT_MAX, le=COUNT_MAX)]
+
+
+class DrainFigures(msgspec.Struct, gc=False):
+    """Present only in a drain."""
+
+    since: Count = 0
+    deadline: Count | None = None  # both are Unix time
+    messages: Count = 0  # still to be delivered
+    held: Count = 0  # those of them that nobody gets: paused, or without consumers
+
+
+class UncleanStartFigures(msgspec.Struct, gc=False):
+    """Present until an operator has acknowledged it."""
+
+    messages: Count | None = None  # at most so many are lost; None: not known
+
+
+class Percentiles(msgspec.Struct, gc=False):
+    """From publishing to FIN, as nsqd measures it."""
+
+    count: int = 0
+    percentiles: list[dict[str, float]] | None = None
+
+
+class Client(msgspec.Struct, gc=False):
+    """A consumer of a channel."""
+
+    client_id: str = ""
+    hostname: str = ""
+    version: str = ""
+    remote_address: str = ""
+    state: int = 0
+    ready_count: int = 0
+    in_flight_count: int = 0
+    message_count: int = 0
+    finish_count: int = 0
+    requeue_count: int = 0
+    connect_ts: int = 0
+    sample_rate: int = 0
+    deflate: bool = False
+    snappy: bool = False
+    user_agent: str = ""
+    # Ours only; 0: below a second, or nothing in flight.
+    oldest_in_flight_ms: int = 0  # since it was delivered
+    held_ms: int = 0  # since the last FIN or REQ
+    timeout_count: int = 0  # ours only
+    authed: bool = False
+    auth_identity: str = ""
+    auth_identity_url: str = ""
+    topology_zone: str = ""
+    topology_region: str = ""
+    tls: bool = False
+    tls_cipher_suite: str = ""
+    tls_version: str = ""
+    tls_negotiated_protocol: str = ""
+    tls_negotiated_protocol_is_mutual: bool = False
+
+
+class ChannelStats(msgspec.Struct, gc=False):
+    """A channel on one nsqd."""
+
+    channel_name: str
+    depth: int = 0
+    backend_depth: int = 0
+    in_flight_count: int = 0
+    deferred_count: int = 0
+    message_count: int = 0
+    requeue_count: int = 0
+    timeout_count: int = 0
+    client_count: int = 0
+    zone_local_msg_count: int = 0
+    region_local_msg_count: int = 0
+    global_msg_count: int = 0
+    clients: list[Client] | None = None
+    paused: bool = False
+    e2e_processing_latency: Percentiles | None = None
+
+
+class TopicStats(msgspec.Struct, gc=False):
+    """A topic on one nsqd."""
+
+    topic_name: str
+    channels: list[ChannelStats] | None = None
+    depth: int = 0
+    backend_depth: int = 0
+    message_count: int = 0
+    message_bytes: int = 0
+    paused: bool = False
+    e2e_processing_latency: Percentiles | None = None
+
+
+class NsqdStats(msgspec.Struct, gc=False):
+    """/stats?format=json"""
+
+    version: str = ""
+    health: str = ""
+    start_time: int = 0
+    topics: list[TopicStats] | None = None
+
+
+class CountedChannel(msgspec.Struct, gc=False):
+    """A channel, reduced to its message count."""
+
+    channel_name: str
+    message_count: int = 0
+
+
+class CountedTopic(msgspec.Struct, gc=False):
+    """A topic, reduced to the message counts of its channels."""
+
+    topic_name: str
+    channels: list[CountedChannel] | None = None
+
+
+class CountedStats(msgspec.Struct, gc=False):
+    """/stats?format=json, reduced to the message counts of channels."""
+
+    topics: list[CountedTopic] | None = None
+
+
+class NsqdInfo(msgspec.Struct, gc=False):
+    """/info of nsqd"""
+
+    version: str = ""
+    broadcast_address: str = ""
+    hostname: str = ""
+    http_port: int = 0
+    tcp_port: int = 0
+    start_time: int = 0
+    topology_zone: str = ""
+    topology_region: str = ""
+
+
+class Announced(msgspec.Struct, gc=False):
+    """An nsqd, in /nodes and /lookup of nsqlookupd."""
+
+    broadcast_address: str = ""
+    hostname: str = ""
+    remote_address: str = ""  # only in /nodes
+    tcp_port: int = 0
+    http_port: int = 0
+    version: str = ""
+    topology_zone: str = ""
+    topology_region: str = ""
+
+
+class Producer(Announced, gc=False):
+    """In /nodes."""
+
+    tombstones: list[bool] | None = None
+    topics: list[str] | None = None
+
+
+class ListedProducer(Announced, gc=False):
+    """In /nodes, with its topics still encoded."""
+
+    tombstones: msgspec.Raw = msgspec.Raw(b"null")
+    topics: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class Nodes(msgspec.Struct, gc=False):
+    """/nodes"""
+
+    producers: list[Producer] | None = None
+
+
+class ListedNodes(msgspec.Struct, gc=False):
+    """/nodes, with the topics of its nodes still encoded."""
+
+    producers: list[ListedProducer] | None = None
+
+
+class Lookup(msgspec.Struct, gc=False):
+    """/lookup?topic="""
+
+    channels: list[str] | None = None
+    producers: list[Announced] | None = None
+
+
+class Topics(msgspec.Struct, gc=False):
+    """/topics"""
+
+    topics: list[str] | None = None
+
+
+class Channels(msgspec.Struct, gc=False):
+    """/channels?topic="""
+
+    channels: list[str] | None = None
+
+
+T = TypeVar("T")
+
+WHOLE_SIZE_MAX = 512 << 10  # decoded in one go: about 2 ms
+SLICE_S = 0.002
+LISTS_KEPT = 16  # of sorted names; 50 kB each with 500
+
+
+class _RawStats(msgspec.Struct):
+    version: str = ""
+    health: str = ""
+    start_time: int = 0
+    topics: list[msgspec.Raw] | None = None
+
+
+class Slicer:
+    """Lets others run whenever a slice of time has been used."""
+
+    def __init__(self) -> None:
+        self._until = time.perf_counter() + SLICE_S
+
+    async def rest(self) -> None:
+        """Call this between two pieces of work."""
+        if time.perf_counter() > self._until:
+            await asyncio.sleep(0)
+            self._until = time.perf_counter() + SLICE_S
+
+
+def decode(body: bytes | bytearray | msgspec.Raw, kind: type[T]) -> T:
+    """In one go; bytes that are not UTF-8 become U+FFFD, as in Go. UpstreamError for invalid answers."""
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except UnicodeDecodeError:
+        body = bytes(body).decode("utf-8", "replace").encode()
+    except (ValueError, RecursionError) as error:
+        raise UpstreamError(_decoder_text(bytes(body)[:64], error)) from None
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except (ValueError, RecursionError) as error:
+        raise UpstreamError(_decoder_text(body[:64], error)) from None
+
+
+async def decode_in_slices(body: bytes | bytearray, kind: type[T]) -> T:
+    """Like `decode`; the topics of a large answer to /stats one after the other."""
+    if kind is not NsqdStats or len(body) <= WHOLE_SIZE_MAX:
+        return decode(body, kind)
+    raw = decode(body, _RawStats)
+    slicer, topics = Slicer(), []
+    for piece in raw.topics or ():
+        topics.append(decode(piece, TopicStats))
+        await slicer.rest()
+    return NsqdStats(raw.version, raw.health, raw.start_time, topics)  # type: ignore[return-value]
+
+
+def _decoder_text(start: bytes, error: Exception) -> str:
+    """Go's text for invalid JSON, ours for the rest."""
+    text = start.lstrip(b" \t\r\n").decode("utf-8", "replace")
+    if not text:
+        return "unexpected end of JSON input"
+    if text[0] not in '{["-0123456789tfn':
+        return f"invalid character {quote_character(text[0])} looking for beginning of value"
+    return str(error)
+
+
+def quote_character(character: str) -> str:
+    """The character as Go's decoder names it."""
+    shown = {"'": r"'\''", '"': "'\"'", "\n": r"'\n'", "\t": r"'\t'", "\r": r"'\r'"}
+    return shown.get(character) or (
+        f"'{character}'" if character.isprintable() else f"'\\x{ord(character):02x}'"
+    )
+
+
+def join_sorted(lists: Iterable[Iterable[str]]) -> tuple[str, ...]:
+    """Every string once, sorted."""
+    return sort_names(frozenset[str]().union(*lists))
+
+
+@lru_cache(maxsize=LISTS_KEPT)
+def sort_names(names: frozenset[str]) -> tuple[str, ...]:
+    """Most nodes of a cluster have the same topics, and recognising that takes half the time of sorting them."""
+    return tuple(sorted(names))

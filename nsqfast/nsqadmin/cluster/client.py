@@ -1,0 +1,330 @@
+"""One HTTP client for all nsqd and nsqlookupd: time limits, the switch to HTTPS, errors that name their cause."""
+
+import asyncio
+import re
+import ssl
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeVar
+
+import aiohttp
+import msgspec
+from yarl import URL
+
+from nsqfast.errors import OptionsError
+from nsqfast.net import secret_file
+from nsqfast.net.addresses import PORT_MAX
+from nsqfast.nsqadmin.checks import TLS, proves_nodes
+from nsqfast.nsqadmin.cluster.answers import UpstreamError, decode, decode_in_slices
+from nsqfast.nsqadmin.cluster.body import Body, BrokenError, Budget
+from nsqfast.nsqadmin.cluster.connection import NO_HEADERS, Answer, ClosedError, packed_reason
+from nsqfast.nsqadmin.cluster.pool import CONNECTIONS_PER_HOST, ConnectError, Pool
+from nsqfast.nsqadmin.options import Options
+from nsqfast.wire import gotext, names
+from nsqfast.wire.gotext import os_error
+
+__all__ = ["Upstream", "UpstreamError", "tls_context"]
+
+T = TypeVar("T")
+
+HEADERS = {
+    "Accept": "application/vnd.nsq; version=1.0",
+    "Accept-Encoding": "identity",  # what a few packed bytes become has no bound
+    "User-Agent": "nsqadmin",
+}
+SMALL_SIZE_MAX = 16 << 10  # decoded at once: less than 0.1 ms
+SHOWN_SIZE_MAX = 1024  # of an error's body
+# A node says what its address is: no other character may become a part of a URL.
+ADDRESS = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+(?:%[A-Za-z0-9._-]+)?\]):([0-9]{1,5})")
+ADDRESS_SIZE_MAX = 300  # a name has at most 253 characters
+SECRET = re.compile(r"[\x21-\x7e]*")
+PLAIN_PATH = re.compile(r"/[\x21-\x7e]*")
+
+
+class Upstream:
+    """Opened once with the server, closed with it."""
+
+    def __init__(self, options: Options) -> None:
+        self.asked_count = 0
+        self.failed_count = 0  # failed ones: no answer, or an error
+        self._ssl = tls_context(options)
+        self._timeout = aiohttp.ClientTimeout(
+            total=options.http_client_request_timeout_ns / 1e9 or None,
+            sock_connect=options.http_client_connect_timeout_ns / 1e9 or None,
+        )
+        self._options = options
+        self._secret = read_secret(options)
+        self._turn = asyncio.Lock()
+        self._budget = Budget()
+        self._pool = Pool(
+            "".join(f"{name}: {value}\r\n" for name, value in HEADERS.items()),
+            options.http_client_connect_timeout_ns / 1e9,
+            options.http_client_request_timeout_ns / 1e9,
+            self._budget,
+        )
+        self._reader = self._session(is_kept_open=True)
+        # A command is sent once, because the end of an idle connection looks like a refusal.
+        self._writer = self._session(is_kept_open=False)
+
+    def _session(self, *, is_kept_open: bool) -> aiohttp.ClientSession:
+        return aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(
+                limit=0,
+                limit_per_host=CONNECTIONS_PER_HOST,
+                ssl=self._ssl,
+                force_close=not is_kept_open,
+            ),
+            timeout=self._timeout,
+            headers=HEADERS,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close all connections."""
+        self._pool.close()
+        await self._reader.close()
+        await self._writer.close()
+
+    def reload(self) -> None:
+        """Read the secret again; OptionsError."""
+        self._secret = read_secret(self._options)
+
+    def secret_for(self, *, is_tls: bool) -> str:
+        """What an nsqd is told, or '': anybody may have registered as one at nsqlookupd, and listens on the way."""
+        is_configured = not self._options.nsqlookupd_http_addresses
+        return self._secret if is_configured or (is_tls and proves_nodes(self._options)) else ""
+
+    def _authorization(self, address: str, *, is_tls: bool) -> dict[str, str]:
+        if address in self._options.nsqlookupd_http_addresses:
+            return {}
+        secret = self.secret_for(is_tls=is_tls)
+        return {"Authorization": f"Bearer {secret}"} if secret else {}
+
+    async def get(self, address: str, path: str) -> Body:
+        """The body of http://ADDRESS/PATH; UpstreamError for anything but status 200."""
+        return await self._ask("GET", address, path, b"")
+
+    async def post(self, address: str, path: str, body: bytes = b"") -> Body:
+        """Like `get`; over a connection of its own, and never sent twice."""
+        return await self._ask("POST", address, path, body)
+
+    async def get_url(self, url: str) -> Body:
+        """Like `get`, with a whole URL, for servers that are not nodes."""
+        given = await self.get_whole(url, {})
+        return _checked(url, given)
+
+    async def get_whole(self, url: str, headers: Mapping[str, str]) -> Answer:
+        """The answer, whatever its status."""
+        return await self._send("GET", url, b"", headers)
+
+    async def read(self, address: str, path: str, kind: type[T]) -> T:
+        """The result of `get`, decoded as one of upstream.messages."""
+        body = await self.get(address, path)
+        try:
+            if len(body) < SMALL_SIZE_MAX:
+                return decode(body, kind)
+            # A hundred nodes may answer in one turn of the loop: decode one of them per turn.
+            async with self._turn:
+                await asyncio.sleep(0)
+                return await decode_in_slices(body, kind)
+        except UpstreamError as error:
+            url = _url(address, path)
+            raise UpstreamError(f"{url}: {error}", message=error.message) from None
+
+    async def _ask(self, method: str, address: str, path: str, body: bytes) -> Body:
+        self.asked_count += 1
+        try:
+            return await self._ask_node(method, address, path, body)
+        except UpstreamError:
+            self.failed_count += 1
+            raise
+
+    async def _ask_node(self, method: str, address: str, path: str, body: bytes) -> Body:
+        bare = address.removeprefix(TLS)
+        if trouble := trouble_of(bare):
+            raise UpstreamError(trouble)
+        url, is_tls = _url(address, path), bare != address
+        headers = self._authorization(address, is_tls=is_tls)
+        if method == "GET" and not is_tls and PLAIN_PATH.fullmatch(path):
+            answer = await self._get(url, address, path, headers)
+        else:
+            answer = await self._send(method, url, body, headers)
+        port = 0 if is_tls else _https_port(answer)
+        if port:
+            host = address.rpartition(":")[0]
+            url = f"{TLS}{host}:{port}{path}"
+            answer = await self._send(method, url, body, self._authorization(address, is_tls=True))
+        return _checked(url, answer)
+
+    async def _get(self, url: str, address: str, path: str, headers: Mapping[str, str]) -> Answer:
+        try:
+            return await self._pool.get(address, path, headers)
+        except (BrokenError, ConnectError, TimeoutError) as error:
+            raise _told("GET", url, error) from None
+
+    async def _send(
+        self, method: str, url: str, body: bytes, headers: Mapping[str, str] = NO_HEADERS
+    ) -> Answer:
+        session = self._reader if method == "GET" else self._writer
+        try:
+            # Encoded: parts that are already quoted stay unchanged, in Graphite's targets, too.
+            async with session.request(
+                method,
+                URL(url, encoded=True),
+                data=body or None,
+                headers=headers,
+                allow_redirects=False,
+            ) as answer:
+                given = await self._read_body(answer)
+                return Answer(answer.status, answer.reason or "", given, answer.headers)
+        except (BrokenError, aiohttp.ClientError, OSError, ValueError) as error:
+            raise _told(method, url, _as_ours(error)) from None
+
+    async def _read_body(self, answer: aiohttp.ClientResponse) -> Body:
+        if text := packed_reason(answer.headers.get("Content-Encoding", "")):
+            raise BrokenError(text)
+        body = Body(self._budget)
+        try:
+            async for piece in answer.content.iter_any():
+                body.add(piece)
+            return body.finish()
+        except BaseException:
+            body.drop()
+            raise
+
+
+def _url(address: str, path: str) -> str:
+    return f"{address}{path}" if address.startswith(TLS) else f"http://{address}{path}"
+
+
+def trouble_of(address: str) -> str:
+    """Why nobody is asked at this address; '' if it is one."""
+    found = ADDRESS.fullmatch(address[: ADDRESS_SIZE_MAX + 1])
+    if found and len(address) <= ADDRESS_SIZE_MAX and 0 < int(found[1]) <= PORT_MAX:
+        return ""
+    return f"its address {gotext.quote(address[:ADDRESS_SIZE_MAX])} is no HOST:PORT, so it is not asked"
+
+
+def _checked(url: str, answer: Answer) -> Body:
+    if answer.status != 200:
+        shown = names.quote(bytes(answer.body[:SHOWN_SIZE_MAX]))
+        told = f"got response {answer.status} {answer.reason} {shown}"
+        raise UpstreamError(f"{url}: {told}", answer.status, told)
+    return answer.body
+
+
+def _as_ours(error: Exception) -> Exception:
+    """Translate aiohttp's errors."""
+    if isinstance(error, aiohttp.ConnectionTimeoutError):
+        return ConnectError(TimeoutError())
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return ConnectError(error.os_error)
+    if isinstance(error, aiohttp.ServerDisconnectedError):
+        return ClosedError("EOF")
+    return error
+
+
+def _told(method: str, url: str, error: Exception) -> UpstreamError:
+    """In our words, and in those of Go's HTTP client as far as the error allows."""
+    cause = error.cause if isinstance(error, ConnectError) else error
+    ours = theirs = _words_of(cause)
+    if cause is not error:
+        theirs = f"dial tcp {_address(url)}: {_dialled(cause, ours)}"
+    elif ours == "no answer in time":
+        theirs = "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
+    return UpstreamError(
+        f"{url}: {ours}", message=f"{method.title()} {gotext.quote(url)}: {theirs}"
+    )
+
+
+def _words_of(cause: Exception) -> str:
+    if isinstance(cause, TimeoutError) and cause.errno is None:
+        return "no answer in time"
+    if isinstance(cause, ssl.SSLError):  # an OSError whose number is not the system's
+        return f"tls: {getattr(cause, 'verify_message', '') or cause.reason or cause}"
+    return os_error(cause) if isinstance(cause, OSError) else str(cause) or type(cause).__name__
+
+
+def _dialled(cause: Exception, text: str) -> str:
+    if isinstance(cause, TimeoutError):
+        return "i/o timeout"
+    return f"connect: {text}" if isinstance(cause, ConnectionRefusedError) else text
+
+
+def _address(url: str) -> str:
+    return url.split("/", 3)[2]
+
+
+class _HttpsPort(msgspec.Struct):
+    https_port: int = 0
+
+
+def _https_port(answer: Answer) -> int:
+    """nsqd with --tls-required answers 403 to HTTP and names the HTTPS port."""
+    if answer.status != 403:
+        return 0
+    try:
+        port = msgspec.json.decode(answer.body, type=_HttpsPort).https_port
+    except (ValueError, RecursionError):
+        return 0
+    return port if 0 < port <= PORT_MAX else 0
+
+
+def read_secret(options: Options) -> str:
+    """That of --auth-secret-file; OptionsError."""
+    secret = secret_file.read_secret("--auth-secret-file", options.auth_secret_file)
+    if not SECRET.fullmatch(secret):
+        path = options.auth_secret_file
+        raise OptionsError(f"--auth-secret-file {path} has to have one word of ASCII, the secret")
+    return secret
+
+
+def tls_context(options: Options) -> ssl.SSLContext:
+    """The context according to the flags --http-client-tls-*."""
+    cert, key = options.http_client_tls_cert, options.http_client_tls_key
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if options.http_client_tls_insecure_skip_verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if cert:
+        try:
+            context.load_cert_chain(cert, key)
+        except (OSError, ssl.SSLError) as error:
+            raise OptionsError(
+                f"failed to LoadX509KeyPair {cert}, {key} - {_why(error, cert, key)}"
+            ) from None
+    if options.http_client_tls_root_ca_file:
+        _trust(context, options.http_client_tls_root_ca_file)
+    else:
+        context.load_default_certs()
+    return context
+
+
+def _trust(context: ssl.SSLContext, path: str) -> None:
+    try:
+        context.load_verify_locations(path)
+    except ssl.SSLError:
+        raise OptionsError(f"failed to AppendCertsFromPEM {path}") from None
+    except OSError as error:
+        text = f"failed to read TLS root CA file {path} - open {path}: {os_error(error)}"
+        raise OptionsError(text) from None
+
+
+def _why(error: OSError, cert: str, key: str) -> str:
+    if isinstance(error, ssl.SSLError):
+        return f"{error.reason or 'no PEM data'}".replace("_", " ").lower()
+    missing = next((path for path in (cert, key) if not Path(path).exists()), cert)
+    return f"open {missing}: {os_error(error)}"

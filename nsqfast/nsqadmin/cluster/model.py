@@ -1,0 +1,339 @@
+"""The cluster at one tick, for pages, problems, charts and exports. Nothing here changes after construction.
+
+A number is the sum over all known nodes; a node that did not answer at this tick counts with its last numbers (see
+`Node.state`). A rate is per second since the tick before, from the numbers of each node alone, so a node that comes or
+goes causes no false rate; None where it is not known (first tick, restart of nsqd, no answer). The rate of a channel or
+topic is the sum over its nodes; one that did not answer counts with its last rates until it is DOWN.
+
+A large cluster has 100,000 parts of topics and channels on nodes, so a tick keeps them in arrays, a row for each
+(Rows), and makes a NodePart on demand. Topics and channels are structs that the garbage collector does not track,
+because there may be thousands of them, new at each tick.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import overload
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from nsqfast.nsqadmin.cluster.answers import DrainFigures, UncleanStartFigures
+
+Ints = NDArray[np.int64]
+Doubles = NDArray[np.float64]
+
+
+class Counts(msgspec.Struct, gc=False):
+    """Numbers as nsqd reports them, or their sum over nodes. A topic has neither in-flight nor the numbers after it."""
+
+    depth: int = 0
+    backend_depth: int = 0
+    message_count: int = 0
+    in_flight_count: int = 0
+    deferred_count: int = 0
+    requeue_count: int = 0
+    timeout_count: int = 0
+    client_count: int = 0
+
+    @property
+    def memory_depth(self) -> int:
+        """The part of the depth that is in memory."""
+        return self.depth - self.backend_depth
+
+
+class Rates(msgspec.Struct, gc=False):
+    """Per second. `out` counts messages that left a channel: messages in, minus the growth of its depth, in-flight and
+    deferred.
+
+    For a topic, `in_s` counts published messages; the others are those of its channels, and 0 in its parts.
+    """
+
+    in_s: float
+    out_s: float = 0.0
+    requeue_s: float = 0.0
+    timeout_s: float = 0.0
+
+
+class NodePart(msgspec.Struct, gc=False):
+    """A topic's or channel's share on one node."""
+
+    node: str  # key of Cluster.nodes
+    counts: Counts
+    paused: bool
+    rates: Rates | None
+    # Only ours report these. The age of the oldest message; the longest time without a FIN or REQ from a consumer that
+    # has messages, if it is a second or more.
+    oldest_ms: int = 0
+    held_ms: int = 0
+
+
+# Columns of Rows.values: the fields of Counts, then the other numbers of a NodePart.
+COUNTS = len(Counts.__struct_fields__)
+DEPTH = Counts.__struct_fields__.index("depth")
+PAUSED, OLDEST, HELD = range(COUNTS, COUNTS + 3)
+VALUES = COUNTS + 3
+RATES = len(Rates.__struct_fields__)
+
+
+class Rows(msgspec.Struct, frozen=True, weakref=True):
+    """All topics, or all channels, of all nodes at one tick: one node after another, in the order of its answer."""
+
+    keys: Sequence[str]  # of the nodes
+    order: Ints  # [rows], of `values`; rows of one entity are adjacent, in the order of the nodes
+    nodes: Ints  # [rows], indexes of `keys`, in that order
+    values: Ints  # [rows, VALUES]
+    rates: Doubles  # [rows, RATES], nan for unknown
+
+
+class NodeParts(msgspec.Struct, frozen=True, gc=False):
+    """Rows begin to end of Rows.order, as a sequence of NodePart."""
+
+    rows: Rows
+    begin: int
+    end: int
+    paused_count: int
+
+    def __len__(self) -> int:
+        return self.end - self.begin
+
+    def __iter__(self) -> Iterator[NodePart]:
+        return iter(self.make(slice(self.begin, self.end)))
+
+    @overload
+    def __getitem__(self, index: int) -> NodePart: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[NodePart]: ...
+    def __getitem__(self, index: int | slice) -> NodePart | list[NodePart]:
+        found = range(self.begin, self.end)[index]
+        if isinstance(found, int):
+            return self.make(slice(found, found + 1))[0]
+        return self.make(np.array(found, np.int64))
+
+    def node_keys(self) -> Iterator[str]:
+        """The nodes, without the numbers."""
+        keys = self.rows.keys
+        return (keys[node] for node in self.rows.nodes[self.begin : self.end].tolist())
+
+    def at(self, node: int) -> NodePart | None:
+        """On the node with this index of `Rows.keys`; None if that has none."""
+        nodes = self.rows.nodes[self.begin : self.end]
+        row = int(nodes.searchsorted(node))
+        return self[row] if row < len(nodes) and nodes[row] == node else None
+
+    def index_of(self, key: str) -> int:
+        """For `at`; -1 for an unknown node."""
+        keys = self.rows.keys
+        return keys.index(key) if key in keys else -1
+
+    def places_on(self, is_wanted: NDArray[np.bool_]) -> Ints:
+        """Indexes of Rows.order, on the nodes for which this is true; [nodes of Rows.keys]."""
+        nodes = self.rows.nodes[self.begin : self.end]
+        places: Ints = is_wanted[nodes].nonzero()[0] + self.begin
+        return places
+
+    def make(self, places: Ints | slice) -> list[NodePart]:
+        """With these indexes of Rows.order."""
+        rows = self.rows
+        keys, order = rows.keys, rows.order[places]
+        return [
+            NodePart(
+                keys[node],
+                Counts(*values[:COUNTS]),
+                bool(values[PAUSED]),
+                make_rates(rates),
+                *values[OLDEST:],
+            )
+            for node, values, rates in zip(
+                rows.nodes[places].tolist(),
+                rows.values[order].tolist(),
+                rows.rates[order].tolist(),
+                strict=True,
+            )
+        ]
+
+
+Sequence.register(NodeParts)
+
+
+def make_rates(rates: Sequence[float]) -> Rates | None:
+    """From a row; None where they are unknown."""
+    return Rates(*rates) if rates[0] == rates[0] else None
+
+
+def count_paused(parts: Sequence[NodePart]) -> int:
+    """Nodes on which it is paused."""
+    return (
+        parts.paused_count if isinstance(parts, NodeParts) else sum(part.paused for part in parts)
+    )
+
+
+def oldest_ms(parts: Sequence[NodePart]) -> int:
+    """The age of the oldest message, if every node where messages wait reports it; else 0."""
+    if isinstance(parts, NodeParts):
+        rows = parts.rows
+        values = rows.values[rows.order[parts.begin : parts.end]]
+        ages = values[values[:, DEPTH] > 0, OLDEST].tolist()
+    else:
+        ages = [part.oldest_ms for part in parts if part.counts.depth > 0]
+    return max(ages) if all(ages) and ages else 0
+
+
+def node_keys(parts: Sequence[NodePart]) -> Iterator[str]:
+    """The nodes that have it."""
+    return parts.node_keys() if isinstance(parts, NodeParts) else (part.node for part in parts)
+
+
+def part_at(parts: Sequence[NodePart], node: str) -> NodePart | None:
+    """The share of this node; None if it has none."""
+    if isinstance(parts, NodeParts):
+        return parts.at(parts.index_of(node))
+    return next((part for part in parts if part.node == node), None)
+
+
+class NodeState(StrEnum):
+    """The state of an nsqd."""
+
+    UP = "up"
+    STALE = "stale"  # did not answer at the last tick or two: shown with its last numbers
+    DOWN = "down"  # three ticks without an answer, or never one
+
+
+class Channel(msgspec.Struct, gc=False):
+    """One channel, over all nodes."""
+
+    topic: str
+    name: str
+    counts: Counts
+    parts: Sequence[NodePart]
+    rates: Rates | None
+    depth_slope: float | None = (
+        None  # messages per second over the last five minutes; None: too young
+    )
+    oldest_s: float | None = None  # age of the oldest waiting message; None: none waits, or unknown
+    oldest_is_minimum: bool = False  # it is at least that old: history does not reach further
+    oldest_is_estimate: bool = True  # some node does not report it
+
+    @property
+    def is_ephemeral(self) -> bool:
+        """Whether it goes with its last consumer."""
+        return self.name.endswith("#ephemeral")
+
+    @property
+    def paused_parts(self) -> int:
+        """Nodes on which it is paused."""
+        return count_paused(self.parts)
+
+
+class Topic(msgspec.Struct, gc=False):
+    """One topic, over all nodes. Without a part it is known only to nsqlookupd ("inactive")."""
+
+    name: str
+    counts: Counts
+    parts: Sequence[NodePart]
+    channels: dict[str, Channel]
+    rates: Rates | None
+    depth_slope: float | None = None  # of the topic's own queue
+    message_bytes: int | None = None  # published since the start; None if a node does not report it
+
+    @property
+    def is_ephemeral(self) -> bool:
+        """Whether it goes with its last channel."""
+        return self.name.endswith("#ephemeral")
+
+    @property
+    def paused_parts(self) -> int:
+        """Nodes on which it is paused."""
+        return count_paused(self.parts)
+
+    @property
+    def total_depth(self) -> int:
+        """Messages waiting in it and in all of its channels."""
+        return self.counts.depth + sum(channel.counts.depth for channel in self.channels.values())
+
+
+@dataclass(slots=True)
+class Node:
+    """One nsqd. Its key is `broadcast_address:http_port`, the address at which it is asked."""
+
+    key: str
+    hostname: str
+    broadcast_address: str
+    tcp_port: int
+    http_port: int
+    version: str
+    state: NodeState
+    since: float  # unix time of the last change of state
+    answered_at: float | None  # unix time of the last answer; None: never
+    error: str  # why the last question failed; '' if it did not
+    health: str  # as nsqd reports it: "OK", or "NOK - ..."
+    start_time: int  # Unix time; 0: unknown
+    is_out_of_date: bool  # some other node has a higher version
+    counts: Counts  # of its topics' own queues, and of all its channels
+    rates: Rates | None
+    topic_count: int
+    memory_bytes: int | None  # None: not requested, or not reported
+    topology_zone: str = ""
+    topology_region: str = ""
+    lookupds: tuple[str, ...] = ()  # addresses of the nsqlookupd that know it
+    remote_addresses: tuple[str, ...] = ()
+    tombstones: frozenset[str] = frozenset()  # topics for which some nsqlookupd hides it
+    drain: DrainFigures | None = None  # as it last said; None: it does not drain
+    unclean_start: UncleanStartFigures | None = None  # that nobody has acknowledged
+    planned_until: float = 0.0  # while it is down after a drain: so long that is no problem
+
+    def is_planned(self, at: float) -> bool:
+        """Whether it is down, and that is no problem at this Unix time."""
+        return self.state is NodeState.DOWN and at < self.planned_until
+
+
+@dataclass(slots=True)
+class Lookupd:
+    """One nsqlookupd."""
+
+    address: str
+    is_up: bool
+    since: float
+    answered_at: float | None
+    error: str
+    version: str = ""
+    nodes: frozenset[str] = frozenset()  # keys of Cluster.nodes
+    topics: Mapping[str, Sequence[str]] = field(
+        default_factory=dict
+    )  # its inactive topics with their channels
+
+
+@dataclass(slots=True)
+class Totals:
+    """The six numbers of the first page."""
+
+    in_s: float | None = None
+    out_s: float | None = None
+    depth: int = 0
+    in_flight_count: int = 0
+    requeue_s: float | None = None
+    nodes_up: int = 0
+    nodes_known: int = 0
+
+
+@dataclass(slots=True)
+class Cluster:
+    """One tick. `tick` grows by one each time; 0 means that nothing was asked yet."""
+
+    tick: int
+    at: float  # unix time
+    totals: Totals
+    topics: dict[str, Topic]  # sorted by name
+    nodes: dict[str, Node]  # sorted by hostname, then key
+    lookupds: dict[str, Lookupd]  # by address, in the order of the flags
+    has_lookupds: bool  # configured with --lookupd-http-address
+    warnings: list[str] = field(default_factory=list)  # failed queries, one line each
+
+    def channel(self, topic: str, channel: str) -> Channel | None:
+        """One channel by its names; None if no node has it."""
+        found = self.topics.get(topic)
+        return found.channels.get(channel) if found else None
+
+
+EMPTY = Cluster(0, 0.0, Totals(), {}, {}, {}, has_lookupds=False)

@@ -1,0 +1,125 @@
+"""The steps of each action on the cluster, in NSQ's order, and the actions of scripts.
+
+A query that nobody answers ends an action: NobodyAnsweredError, with the results of earlier steps. If only some answer
+a query, the others count as failed. Commands go to one node after the other, and a failure does not stop the following
+ones.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
+from urllib.parse import urlencode
+
+from nsqfast.nsqadmin.cluster.answers import NobodyAnsweredError, UpstreamError
+from nsqfast.nsqadmin.cluster.client import Upstream
+from nsqfast.nsqadmin.cluster.discovery import NSQLOOKUPD, Discovery
+from nsqfast.nsqadmin.results import Result
+
+Verb: TypeAlias = Literal["pause", "unpause", "empty"]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One POST to each of these addresses."""
+
+    addresses: Sequence[str]
+    path: str
+    query: dict[str, str]
+    may_lack: bool = False  # 404 means that nothing is left to do
+
+    @property
+    def target(self) -> str:
+        """/topic/create?topic=..."""
+        return f"/{self.path}?{urlencode(self.query)}"
+
+
+def steps_of(
+    action: str, topic: str, channel: str = "", *, lookupds: Sequence[str], nodes: Sequence[str]
+) -> list[Step]:
+    """The commands for nsqlookupd, then those for nsqd, at these addresses; a channel needs its topic first.
+
+    See https://nsq.io/components/nsqlookupd.html and https://nsq.io/components/nsqd.html for the commands.
+    """
+    if action == "tombstone":
+        # Consumers leave the node before its topic goes.
+        told = [Step(lookupds, "topic/tombstone", {"topic": topic, "node": node}) for node in nodes]
+        return [*told, Step(nodes, "topic/delete", {"topic": topic}, may_lack=True)]
+    query = {"topic": topic} | ({"channel": channel} if channel else {})
+    path = f"{'channel' if channel else 'topic'}/{action}"
+    at_lookupds = lookupds if action in ("create", "delete") else ()
+    may_lack = action == "delete"
+    return [Step(at_lookupds, path, query, may_lack), Step(nodes, path, query, may_lack)]
+
+
+class Steps:
+    """`channel` is '' for an action on a topic."""
+
+    def __init__(self, discovery: Discovery, upstream: Upstream) -> None:
+        self._discovery = discovery
+        self._upstream = upstream
+
+    async def create_topic(self, topic: str) -> list[Result]:
+        """Register it at every nsqlookupd."""
+        return await self._tell(
+            steps_of("create", topic, lookupds=self._discovery.lookupds, nodes=())
+        )
+
+    async def create_channel(self, topic: str, channel: str) -> list[Result]:
+        """Register it at every nsqlookupd, and create it on every nsqd that has the topic."""
+        lookupds = self._discovery.lookupds
+        if not lookupds:
+            raise NobodyAnsweredError(NSQLOOKUPD, [])
+        results = await self._tell(steps_of("create", topic, channel, lookupds=lookupds, nodes=()))
+        try:
+            found = await self._discovery.producers(topic)
+        except NobodyAnsweredError as error:
+            error.results = results
+            raise
+        nodes = [node.key for node in found.value]
+        steps = steps_of("create", topic, channel, lookupds=(), nodes=nodes)
+        return results + found.failures + await self._tell(steps)
+
+    async def delete(self, topic: str, channel: str = "") -> list[Result]:
+        """Delete it from every nsqlookupd, then from every nsqd that has it."""
+        # Once nsqlookupd has forgotten the topic, nobody knows any more which nodes have it.
+        return await self._tell_producers("delete", topic, channel)
+
+    async def act(self, verb: Verb, topic: str, channel: str = "") -> list[Result]:
+        """Act on every nsqd that has the topic, without notifying nsqlookupd."""
+        return await self._tell_producers(verb, topic, channel)
+
+    async def _tell_producers(self, action: str, topic: str, channel: str) -> list[Result]:
+        found = await self._discovery.producers(topic)
+        nodes = [node.key for node in found.value]
+        steps = steps_of(action, topic, channel, lookupds=self._discovery.lookupds, nodes=nodes)
+        return found.failures + await self._tell(steps)
+
+    async def tombstone(self, topic: str, node: str) -> list[Result]:
+        """Hide the nsqd at `node` from consumers of the topic, then delete the topic there."""
+        *hide, delete = steps_of(
+            "tombstone", topic, lookupds=self._discovery.lookupds, nodes=[node]
+        )
+        results = await self._tell(hide)
+        try:
+            found = await self._discovery.nodes_at([node])
+        except NobodyAnsweredError as error:
+            error.results = results
+            raise
+        return results + await self._tell(
+            [replace(delete, addresses=[one.key for one in found.value])]
+        )
+
+    async def _tell(self, steps: Sequence[Step]) -> list[Result]:
+        """A result for each address of each step, in this order."""
+        return [
+            await self._tell_one(address, step.target)
+            for step in steps
+            for address in step.addresses
+        ]
+
+    async def _tell_one(self, address: str, target: str) -> Result:
+        try:
+            await self._upstream.post(address, target)
+        except UpstreamError as error:
+            return Result(address, ok=False, text=error.message)
+        return Result(address, ok=True)

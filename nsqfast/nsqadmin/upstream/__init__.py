@@ -1,1 +1,0 @@
-"""Queries and commands to nsqd and nsqlookupd over HTTP."""
