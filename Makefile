@@ -70,7 +70,7 @@ up: $(RUNS) ## start nsqlookupd, nsqd (ports 4150 and 4151, data in ./data) and 
 ## up ARGS=--demo-spark: the same with Spark: a load, an ingest, the table of what arrived; needs Java 17
 	@NSQFAST_ROOMS="core protocol storage broker server client bench" $(BUILD_EXT)
 	@$(if $(findstring --demo-spark,$(ARGS)),$(IF_SPARK))
-	@$(BIN)/python -m $(if $(findstring --demo-spark,$(ARGS)),nsqfast.spark_jobs.demo,nsqfast.tools.demo) $(ARGS)
+	@$(BIN)/python -m $(if $(findstring --demo-spark,$(ARGS)),nsqfast.dev.demo_spark,nsqfast.dev.demo) $(ARGS)
 
 # Without Go, or without a way to its modules, what needs these programs is skipped.
 IF_GO = if test ! -x .go-nsq/nsqd && command -v go >/dev/null 2>&1; then \
@@ -249,10 +249,10 @@ completions: ext ## completions/ for bash and zsh, from the options of every pro
 	@$(BIN)/python -m nsqfast.tools.completion.main zsh > completions/_nsqfast
 
 man: ext ## deploy/man/: a page for every program, from its options
-	@$(BIN)/python -m nsqfast.tools.manual.main man deploy/man
+	@$(BIN)/python -m nsqfast.dev.manual man deploy/man
 
 samples: ext ## deploy/config/: a config file with every setting of each daemon, from its options
-	@$(BIN)/python -m nsqfast.tools.manual.main samples deploy/config
+	@$(BIN)/python -m nsqfast.dev.manual samples deploy/config
 
 # In a copy of the sources: build/lib keeps the modules of yesterday, and the build that is running stays as it is.
 WITH_GROUP = $(BIN)/python -m pip install -q --disable-pip-version-check --group

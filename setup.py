@@ -250,7 +250,9 @@ setup(
     long_description=read_description(),
     long_description_content_type="text/markdown",
     packages=[
-        *find_packages(include=["nsqfast", "nsqfast.*"], exclude=["nsqfast.spark.autoload"]),
+        *find_packages(
+            include=["nsqfast", "nsqfast.*"], exclude=["nsqfast.spark.autoload", "nsqfast.dev"]
+        ),
         *ELSEWHERE,
         *(f"nsqfast._ext.{name}" for name in PACKAGES if name != "dev"),
     ],

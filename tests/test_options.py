@@ -7,13 +7,13 @@ import textwrap
 import pytest
 
 from nsqfast import __version__
+from nsqfast.dev.manual_facts import FACTS
+from nsqfast.dev.settings import list_settings
 from nsqfast.errors import OptionsError
 from nsqfast.nsqd.options import Options, default_node_id, expand_statsd_prefix, parse, validate
 from nsqfast.program.command_line import split_flags
 from nsqfast.program.config_file import UnknownKeysError
 from nsqfast.program.options import FlagError, PlainError, by_key, declared
-from nsqfast.tools.manual.facts import FACTS
-from nsqfast.tools.manual.settings import settings_of
 from nsqfast.wire.gotext import format_duration, parse_bool, parse_duration_ns, parse_int, quote
 
 S = 1_000_000_000
@@ -215,7 +215,7 @@ def test_flag_errors(argv, line):
 DURATIONS = [
     (name, item)
     for name in FACTS
-    for settings in settings_of(name)
+    for settings in list_settings(name)
     for item in settings.options
     if item.kind.hint == "duration" and not name.endswith("bench")  # where a bare number is valid
 ]

@@ -8,16 +8,16 @@ import tomllib
 
 import pytest
 
+from nsqfast.dev.manual import compose_files
+from nsqfast.dev.manual_facts import FACTS
+from nsqfast.dev.settings import list_settings
 from nsqfast.program.command_line import split_flags
-from nsqfast.tools.manual.facts import FACTS
-from nsqfast.tools.manual.main import files
-from nsqfast.tools.manual.settings import settings_of
 from support.server import ROOT
 
 FOLDER = ROOT / "deploy" / "man"
 PAGES = sorted(FACTS)
-WITH_FLAGS = [name for name in PAGES if settings_of(name)]
-TEXTS = files("man")
+WITH_FLAGS = [name for name in PAGES if list_settings(name)]
+TEXTS = compose_files("man")
 
 
 def test_there_is_one_for_every_program():
@@ -39,7 +39,7 @@ def test_mandoc_complains_about_nothing():
 
 @pytest.mark.parametrize("name", WITH_FLAGS)
 def test_the_flags_of_the_examples_exist(name):
-    jobs = {settings.job: settings for settings in settings_of(name)}
+    jobs = {settings.job: settings for settings in list_settings(name)}
     lines = "\n".join(FACTS[name].examples.values()).replace("\\\n", "").splitlines()
     for line in [line for line in lines if line.startswith(name)]:
         words = shlex.split(line)
@@ -53,12 +53,12 @@ def test_the_flags_of_the_examples_exist(name):
 
 def test_a_host_is_in_no_page(monkeypatch):
     monkeypatch.setattr("socket.gethostname", lambda: "some-host-of-mine")
-    assert files("man") == TEXTS
+    assert compose_files("man") == TEXTS
     assert "some-host-of-mine" not in "".join(TEXTS.values())
 
 
 def test_main_writes_them(tmp_path):
-    command = [sys.executable, "-m", "nsqfast.tools.manual.main"]
+    command = [sys.executable, "-m", "nsqfast.dev.manual"]
     subprocess.run([*command, "man", tmp_path / "man"], check=True)
     assert {path.name for path in (tmp_path / "man").iterdir()} == set(TEXTS)
     assert subprocess.run([*command, "fish", tmp_path], check=False).returncode == 2

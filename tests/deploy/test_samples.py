@@ -5,10 +5,10 @@ import tomllib
 
 import pytest
 
+from nsqfast.dev.manual import compose_files
+from nsqfast.dev.settings import OF_HOST, list_settings
 from nsqfast.program.config_file import read_config
 from nsqfast.tools.completion.programs import DAEMONS
-from nsqfast.tools.manual.main import files
-from nsqfast.tools.manual.settings import OF_HOST, settings_of
 from support.server import ROOT
 
 FOLDER = ROOT / "deploy" / "config"
@@ -18,12 +18,12 @@ SETTING = re.compile(r"^#(?=\w+ = )", re.MULTILINE)
 
 def test_the_files_are_those_of_todays_options():
     found = {path.name: path.read_text(encoding="utf-8") for path in FOLDER.iterdir()}
-    assert found == files("samples"), "run `make samples`"
+    assert found == compose_files("samples"), "run `make samples`"
 
 
 @pytest.mark.parametrize("program", DAEMONS)
 def test_they_change_only_who_reaches_a_daemon_and_how_often(program):
-    text = files("samples")[f"{program.removeprefix('nsqfast-')}.toml"]
+    text = compose_files("samples")[f"{program.removeprefix('nsqfast-')}.toml"]
     changed = tomllib.loads(text)
     assert changed
     for key, value in changed.items():
@@ -32,8 +32,8 @@ def test_they_change_only_who_reaches_a_daemon_and_how_often(program):
 
 @pytest.mark.parametrize("program", DAEMONS)
 def test_every_setting_can_be_enabled_and_has_its_default(program, tmp_path):
-    (settings,) = settings_of(program)
-    text = files("samples")[f"{program.removeprefix('nsqfast-')}.toml"]
+    (settings,) = list_settings(program)
+    text = compose_files("samples")[f"{program.removeprefix('nsqfast-')}.toml"]
     enabled = tmp_path / "enabled.toml"
     enabled.write_text(SETTING.sub("", text), encoding="utf-8")
     items = [item for item in settings.options if item.key]
@@ -49,8 +49,8 @@ def test_every_setting_can_be_enabled_and_has_its_default(program, tmp_path):
 
 @pytest.mark.parametrize("program", DAEMONS)
 def test_every_setting_has_its_help_above_it(program):
-    (settings,) = settings_of(program)
-    text = files("samples")[f"{program.removeprefix('nsqfast-')}.toml"]
+    (settings,) = list_settings(program)
+    text = compose_files("samples")[f"{program.removeprefix('nsqfast-')}.toml"]
     paragraphs = {part.rpartition("\n")[2]: part for part in text.strip().split("\n\n")}
     for item in settings.options:
         if item.key:

@@ -45,11 +45,12 @@ PARTS = {
 # Not by a program's main: what `make up`, `make man`, containers and Spark start by name.
 MORE = {
     "server": (
-        "nsqfast.tools.demo",
-        "nsqfast.tools.demo_cluster",
-        "nsqfast.tools.manual.main",
+        "nsqfast.dev.demo",
+        "nsqfast.dev.demo_cluster",
+        "nsqfast.dev.manual",
         "nsqfast.tools.probe",
-    )
+    ),
+    "spark": ("nsqfast.dev.demo_spark",),
 }
 # What comes with something else that is declared.
 BROUGHT = {
@@ -193,7 +194,7 @@ def name_distributions(imported):
 
 def list_parts():
     """By extra, the modules where it begins."""
-    found = {extra: list(roots) for extra, roots in PARTS.items()} | {"server": [*MORE["server"]]}
+    found = {part: [*PARTS.get(part, ()), *MORE.get(part, ())] for part in (*PARTS, *MORE)}
     begun = {module for roots in found.values() for module in roots}
     for target in read_project()["scripts"].values():
         module = target.partition(":")[0]

@@ -6,9 +6,9 @@ import re
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from nsqfast.dev.settings import list_settings
 from nsqfast.program.command_line import split_flags
 from nsqfast.tools.completion.programs import DAEMONS
-from nsqfast.tools.manual.settings import settings_of
 from support.server import ROOT
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ FOLDER = ROOT / "deploy"
 
 
 def defaults_of(program: str) -> dict[str, Any]:
-    (settings,) = settings_of(program)
+    (settings,) = list_settings(program)
     return settings.defaults
 
 
@@ -27,7 +27,7 @@ def read_command(words: Sequence[str]) -> tuple[str, dict[str, Any]]:
     program, *rest = words
     program = program.rpartition("/")[2]
     assert program in DAEMONS
-    (settings,) = settings_of(program)
+    (settings,) = list_settings(program)
     given, left = split_flags(settings.options, list(rest))
     assert not left, f"not flags: {left}"
     # Some options are checked by their class.

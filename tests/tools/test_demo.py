@@ -1,4 +1,4 @@
-"""What `make up` runs, against the real daemon; with it the small wire client."""
+"""What `make up` runs, against the real daemon."""
 
 import re
 import signal
@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from nsqfast.tools import demo
-from nsqfast.tools.wire import Connection, WireError
+from nsqfast.client.sync import Consumer
+from nsqfast.dev import demo
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.fixture
 def up(tmp_path):
     """`make up ARGS=--nsqd-only` on free ports: its process, and the two ports it told us."""
-    command = [sys.executable, "-m", "nsqfast.tools.demo", "--nsqd-only", "--free-ports"]
+    command = [sys.executable, "-m", "nsqfast.dev.demo", "--nsqd-only", "--free-ports"]
     process = subprocess.Popen(
         command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )
@@ -58,21 +58,10 @@ def test_up_serves_until_it_is_told_to_stop(up, tmp_path):
     url = f"http://127.0.0.1:{http_port}/pub?topic=t"
     with urllib.request.urlopen(url, data=b"hello", timeout=10) as answer:
         assert answer.read() == b"OK"
-    with Connection("127.0.0.1", tcp_port, timeout_s=10) as connection:
-        connection.subscribe("t", "c", ready_count=1)
-        message = connection.receive()
+    with Consumer("t", "c", nsqd=f"127.0.0.1:{tcp_port}") as consumer:
+        message = consumer.get(timeout_s=10)
         assert (message.body, message.attempts) == (b"hello", 1)
-        connection.finish(message)
+        message.finish()
     process.send_signal(signal.SIGTERM)
     assert process.wait(20) == 0
     assert (tmp_path / "data" / "nsqd.dat").exists()
-
-
-@pytest.mark.slow
-def test_wire_raises_what_the_broker_says(up):
-    _, tcp_port, _ = up
-    with (
-        Connection("127.0.0.1", tcp_port, timeout_s=10) as connection,
-        pytest.raises(WireError, match='E_BAD_TOPIC PUB topic name "no!" is not valid'),
-    ):
-        connection.publish("no!", b"body")

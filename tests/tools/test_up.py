@@ -22,7 +22,7 @@ class Up:
     """What was started, and where its page is."""
 
     def __init__(self, folder, *flags):
-        command = [sys.executable, "-m", "nsqfast.tools.demo", "--free-ports", *flags]
+        command = [sys.executable, "-m", "nsqfast.dev.demo", "--free-ports", *flags]
         self.process = subprocess.Popen(
             command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
@@ -103,7 +103,7 @@ def test_up_starts_all_three_and_says_where_the_page_is(tmp_path):
 
 
 def test_up_says_what_does_not_start_and_leaves_nothing_running(tmp_path):
-    command = [sys.executable, "-m", "nsqfast.tools.demo", "--free-ports", "--no-such-flag"]
+    command = [sys.executable, "-m", "nsqfast.dev.demo", "--free-ports", "--no-such-flag"]
     ended = subprocess.run(
         command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
     )

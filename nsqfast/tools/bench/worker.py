@@ -7,6 +7,7 @@ import contextlib
 import os
 import resource
 import socket
+import struct
 import threading
 import time
 from collections.abc import Iterator, MutableSequence
@@ -14,12 +15,14 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection as Pipe
 from multiprocessing.synchronize import Barrier
 
+import orjson
+
 from nsqfast._ext.bench.load import Load
 from nsqfast.errors import NsqfastError
 from nsqfast.tools.bench.options import NS_PER_S, PROGRAM, Options
 from nsqfast.tools.bench.plan import WorkerPlan, identify_settings, publish_command
-from nsqfast.tools.wire import Connection
 from nsqfast.wire.gotext import join_host_port, os_error
+from nsqfast.wire.protocol import FRAME_ERROR, FRAME_RESPONSE, HEARTBEAT, LENGTH_SIZE, MAGIC_V2
 
 # A row of the shared totals; Load writes the first four columns.
 ROW_SIZE = 8
@@ -30,6 +33,7 @@ HANG_UP_TIMEOUT_S = 5.0
 # How long the other workers may need to connect; only a dead parent makes us wait longer.
 BARRIER_TIMEOUT_S = 120.0
 
+FRAME_HEAD = struct.Struct(">iI")  # size (counts the type, not itself), type
 READ_SIZE = 1 << 18
 SAMPLE_SIZE = 8
 QUANTILES = (0.5, 0.99, 0.999)
@@ -63,7 +67,7 @@ class Report:
 
 
 class RefusedError(NsqfastError):
-    """The broker does not allow what was requested; the text says what to change."""
+    """The broker does not do what was requested; the text says why, or what to change."""
 
 
 def work(
@@ -132,10 +136,10 @@ def _connected(plan: WorkerPlan, load: Load) -> Iterator[None]:
     consumers = []
     with contextlib.ExitStack() as sockets:
         for quota in plan.quotas:
-            fd = sockets.enter_context(_open_publisher(options)).fileno()
+            fd = sockets.enter_context(_connect(options)).fileno()
             _add_publisher(load, fd, command, options, quota)
         for channel in plan.channels:
-            consumers.append(sockets.enter_context(_open_consumer(options, channel)))
+            consumers.append(sockets.enter_context(_connect(options, channel)))
             load.add_consumer(consumers[-1].fileno(), options.rdy, options.requeue_ms)
         yield
         _hang_up(consumers)
@@ -150,39 +154,51 @@ def _add_publisher(load: Load, fd: int, command: bytes, options: Options, quota:
 
 
 @contextlib.contextmanager
-def _open_publisher(options: Options) -> Iterator[socket.socket]:
-    with _handshake(options) as (connection, _):
-        yield _take_over(connection)
-
-
-@contextlib.contextmanager
-def _open_consumer(options: Options, channel: str) -> Iterator[socket.socket]:
-    with _handshake(options) as (connection, rdy_max):
-        if options.rdy > rdy_max:
-            raise RefusedError(
-                f"--rdy must be at most {rdy_max} with this broker, not {options.rdy}"
-            )
-        connection.subscribe(options.topic, channel, ready_count=0)
-        yield _take_over(connection)
-
-
-@contextlib.contextmanager
-def _handshake(options: Options) -> Iterator[tuple[Connection, int]]:
-    """An identified connection, and the RDY count that the broker allows."""
-    with Connection(*options.address, CONNECT_TIMEOUT_S) as connection:
-        client_id = f"{PROGRAM}-{os.getpid()}"
+def _connect(options: Options, channel: str = "") -> Iterator[socket.socket]:
+    """An identified socket, subscribed to the channel if there is one, for Load to go on with."""
+    with socket.create_connection(options.address, CONNECT_TIMEOUT_S) as opened:
+        # A command must not wait for the last one's acknowledgement, as Nagle's algorithm has it.
+        opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        settings = identify_settings(options, f"{PROGRAM}-{os.getpid()}")
+        body = orjson.dumps({"feature_negotiation": True, **settings})
+        opened.sendall(MAGIC_V2 + b"IDENTIFY\n" + struct.pack(">I", len(body)) + body)
         try:
-            answer = connection.identify(identify_settings(options, client_id))
+            answer = orjson.loads(_read_answer(opened))
         except ValueError:
             raise RefusedError("the answer to IDENTIFY is not that of an nsqd") from None
-        yield connection, int(answer.get("max_rdy_count", options.rdy))
+        if channel:
+            rdy_max = int(answer.get("max_rdy_count", options.rdy))
+            if options.rdy > rdy_max:
+                raise RefusedError(
+                    f"--rdy must be at most {rdy_max} with this broker, not {options.rdy}"
+                )
+            opened.sendall(f"SUB {options.topic} {channel}\n".encode())
+            if (answer := _read_answer(opened)) != b"OK":
+                raise RefusedError(f"expected OK, got {answer!r}")
+        opened.setblocking(False)
+        yield opened
 
 
-def _take_over(connection: Connection) -> socket.socket:
-    """Take over its socket, without Nagle's algorithm: a command must not wait for the last one's acknowledgement."""
-    taken = connection.detach()
-    taken.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return taken
+def _read_answer(opened: socket.socket) -> bytes:
+    """Read the next frame that is not a heartbeat, and no byte behind it; RefusedError if it is an error."""
+    while True:
+        size, frame_type = FRAME_HEAD.unpack(_read(opened, FRAME_HEAD.size))
+        data = _read(opened, size - LENGTH_SIZE)
+        if frame_type == FRAME_ERROR:
+            raise RefusedError(data.decode(errors="replace"))
+        if frame_type != FRAME_RESPONSE or data != HEARTBEAT:
+            return data
+        opened.sendall(b"NOP\n")
+
+
+def _read(opened: socket.socket, size: int) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        some = opened.recv(size - len(data))
+        if not some:
+            raise RefusedError("the broker closed the connection")
+        data += some
+    return bytes(data)
 
 
 def _hang_up(consumers: list[socket.socket]) -> None:

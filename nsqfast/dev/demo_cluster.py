@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from pathlib import Path
 
 from nsqfast.client import Config, Consumer, Message, Producer
-from nsqfast.tools.daemons import DemoError, Fleet
+from nsqfast.dev.daemons import DemoError, Fleet
 
 NODES = 2
 ORDERS_S, CLICKS_S, CLICKS_DONE_S = 40.0, 30.0, 10.0

@@ -6,17 +6,17 @@ import json
 import textwrap
 from typing import Any
 
+from nsqfast.dev.settings import OF_HOST, list_settings
 from nsqfast.program.options import Option, by_group, to_toml
-from nsqfast.tools.manual.settings import OF_HOST, settings_of
 
 WIDTH = 100
 EVERYWHERE, HERE = "0.0.0.0:", "127.0.0.1:"
 CONNECTIONS_MAX = 10_000
 
 
-def sample(program: str) -> str:
-    """The text of the file."""
-    (settings,) = settings_of(program)
+def compose_sample(program: str) -> str:
+    """The text of a daemon's file."""
+    (settings,) = list_settings(program)
     head = (
         f"Settings of {program}, for --config. A line that begins with # and a name is a setting with its default: "
         "remove the # to change it. The lines without # let only this machine reach the daemon and limit its "

@@ -2,7 +2,7 @@
 
 import dataclasses
 import importlib
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,10 +31,10 @@ class Settings:
         return any(item.flag == "config" for item in self.options)
 
 
-def settings_of(program: str) -> list[Settings]:
+def list_settings(program: str) -> list[Settings]:
     """One for most programs, none for a program without flags, one for each job of nsqfast-spark."""
     if program in JOBS:
-        return _settings_of_jobs(importlib.import_module(JOBS[program]).JOBS)
+        return _list_settings_of_jobs(importlib.import_module(JOBS[program]).JOBS)
     if program not in MODULES:
         return []
     module = importlib.import_module(MODULES[program])
@@ -44,10 +44,10 @@ def settings_of(program: str) -> list[Settings]:
         common = [item for item in common if item.flag in shared]
     options = [*common, *declared(module.Options)]
     plain = {**defaults(Common), **defaults(module.Options)}
-    return [Settings(getattr(module, "ABOUT", ""), _in_words(options), plain)]
+    return [Settings(getattr(module, "ABOUT", ""), _show_in_words(options), plain)]
 
 
-def _settings_of_jobs(jobs: dict[str, str]) -> list[Settings]:
+def _list_settings_of_jobs(jobs: dict[str, str]) -> list[Settings]:
     abouts = importlib.import_module("nsqfast.spark_jobs.options").ABOUTS
     common = [item for item in declared(Common) if item.flag == "version"]
     found = []
@@ -58,16 +58,11 @@ def _settings_of_jobs(jobs: dict[str, str]) -> list[Settings]:
     return found
 
 
-def _in_words(options: Iterable[Option]) -> list[Option]:
-    """The same, with defaults of the host shown in words."""
-    found = []
-    for item in options:
-        if item.attribute in OF_HOST:
-            kind = dataclasses.replace(item.kind, show=_show_words(OF_HOST[item.attribute][0]))
-            item = dataclasses.replace(item, kind=kind)  # noqa: PLW2901 - the same option
-        found.append(item)
-    return found
+def _show_in_words(options: Iterable[Option]) -> list[Option]:
+    """The same options; of a default that comes from the host a description shows words instead."""
 
+    def replace(item: Option) -> Option:
+        words = OF_HOST[item.attribute][0]
+        return dataclasses.replace(item, kind=dataclasses.replace(item.kind, show=lambda _: words))
 
-def _show_words(words: str) -> Callable[[Any], str]:
-    return lambda _value: words
+    return [replace(item) if item.attribute in OF_HOST else item for item in options]

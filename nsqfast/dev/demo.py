@@ -1,13 +1,13 @@
 """A first look, which is what `make up` runs:
 
-    python -m nsqfast.tools.demo [--nsqd-only | --demo | --demo-cluster] [FLAG OF nsqfast-nsqd ...]
+    python -m nsqfast.dev.demo [--nsqd-only | --demo | --demo-cluster] [FLAG OF nsqfast-nsqd ...]
 
 It starts nsqfast-nsqlookupd, nsqfast-nsqd with its data in ./data, and nsqfast-nsqadmin, all on the default ports,
 prints the address of the page and how to publish and consume, and runs until Ctrl-C. nsqadmin listens only on this
 machine, because it requires no password. --nsqd-only starts only the broker.
 
 With --demo it starts a broker on free ports and a temporary folder, sends messages through it over HTTP and TCP, prints
-both ends and stops it. --demo-cluster is nsqfast.tools.demo_cluster.
+both ends and stops it. --demo-cluster is nsqfast.dev.demo_cluster.
 """
 
 import sys
@@ -16,9 +16,10 @@ import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 
-from nsqfast.tools import demo_cluster
-from nsqfast.tools.daemons import DemoError, Fleet, start_broker
-from nsqfast.tools.wire import Connection, WireError
+from nsqfast.client.sync import Consumer, Producer
+from nsqfast.dev import demo_cluster
+from nsqfast.dev.daemons import DemoError, Fleet, start_broker
+from nsqfast.errors import NsqfastError
 
 TOPIC, CHANNEL = "demo", "printer"
 OVER_HTTP = [b"one over HTTP", b"two over HTTP", b"three over HTTP"]
@@ -50,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             demo_cluster.run([flag for flag in flags if flag != "--demo-cluster"])
         else:
             serve(flags)
-    except (DemoError, WireError, OSError) as error:
+    except (DemoError, NsqfastError, OSError) as error:
         print(f"demo: {error}", file=sys.stderr)
         return 1
     return 0
@@ -128,25 +129,23 @@ def publish_over_http(port: int) -> None:
 
 def publish_over_tcp(port: int) -> None:
     """The first by itself, the others in one MPUB."""
-    with Connection("127.0.0.1", port, ANSWER_TIMEOUT_S) as connection:
-        connection.publish(TOPIC, OVER_TCP[0])
+    with Producer(f"127.0.0.1:{port}") as producer:
+        producer.publish(TOPIC, OVER_TCP[0])
         print(f"in   PUB         {OVER_TCP[0].decode():<16} -> OK")
-        connection.publish_many(TOPIC, OVER_TCP[1:])
+        producer.publish_many(TOPIC, OVER_TCP[1:])
         print(f"in   MPUB        {b', '.join(OVER_TCP[1:]).decode()} -> OK")
 
 
 def consume(port: int) -> None:
     """Receive and finish all of them."""
-    with Connection("127.0.0.1", port, ANSWER_TIMEOUT_S) as connection:
-        connection.subscribe(TOPIC, CHANNEL, ready_count=2)
-        for expected in OVER_HTTP + OVER_TCP:
-            message = connection.receive()
-            connection.finish(message)
-            print(
-                f"out  {message.id.decode()}  attempt {message.attempts}  {message.body.decode()}"
-            )
-            if message.body != expected:
-                raise DemoError(f"expected {expected.decode()!r}")
+    expected = OVER_HTTP + OVER_TCP
+    with Consumer(TOPIC, CHANNEL, nsqd=f"127.0.0.1:{port}") as consumer:
+        for body in expected:
+            message = consumer.get(ANSWER_TIMEOUT_S)
+            if message is None or message.body != body:
+                raise DemoError(f"expected {body.decode()!r}, got {message!r}")
+            message.finish()
+            print(f"out  {message.id.decode()}  attempt {message.attempts}  {body.decode()}")
 
 
 if __name__ == "__main__":

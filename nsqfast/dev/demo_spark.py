@@ -1,6 +1,6 @@
 """A first look at NSQ with Spark, which is what `make up ARGS=--demo-spark` runs:
 
-    python -m nsqfast.spark_jobs.demo [--demo-spark] [FLAG OF nsqfast-nsqd ...]
+    python -m nsqfast.dev.demo_spark [--demo-spark] [FLAG OF nsqfast-nsqd ...]
 
 It starts nsqfast-nsqd on free ports and a temporary folder, publishes orders to it, lets the job `ingest` put them into
 Parquet, prints what arrived, and stops all of it.
@@ -17,12 +17,12 @@ from typing import Any
 import orjson
 
 from nsqfast.client.sync import Producer
+from nsqfast.dev.daemons import DemoError, start_broker
 from nsqfast.errors import NsqfastError
 from nsqfast.spark.java import find_java
 from nsqfast.spark_jobs import ingest
 from nsqfast.spark_jobs.options import JobOptions
 from nsqfast.spark_jobs.session import open_session
-from nsqfast.tools.daemons import DemoError, start_broker
 
 TOPIC, CHANNEL = "orders", "lake"
 COUNT = 100_000

@@ -1,1 +1,0 @@
-"""Man pages and sample config files, made from the options of every program."""
