@@ -7,11 +7,10 @@ import re
 import time
 from collections import Counter
 from collections.abc import Sequence
-from email.utils import formatdate
 from functools import lru_cache
 from http import HTTPStatus
 from typing import TYPE_CHECKING
-from urllib.parse import unquote
+from urllib.parse import unquote, unquote_to_bytes
 
 if TYPE_CHECKING:
     from nsqfast._ext.core.log_quota import LogQuota
@@ -32,8 +31,8 @@ ACTUAL = 2  # a chunked body exceeded it; the part that came was dropped
 OTHER = "other"
 ANSWERED: Counter[tuple[str, int]] = Counter({("/metrics", 200): 0})
 
-# Longer targets are parsed anew each time, so that a peer cannot fill the cache with them.
-_CACHED_TARGET_SIZE_MAX = 256
+# Longer targets and queries are parsed anew each time, so that a peer cannot fill the caches with them.
+_CACHED_SIZE_MAX = 256
 
 _BROKEN_ESCAPE = re.compile(rb"%(?![0-9a-fA-F]{2})")
 
@@ -72,7 +71,7 @@ class Request:
     def __init__(self, method: str, target: bytes, remote: str) -> None:
         self.method = method
         self.target = target
-        if len(target) <= _CACHED_TARGET_SIZE_MAX:
+        if len(target) <= _CACHED_SIZE_MAX:
             self.path, self.query = _split_cached(target)
         else:
             self.path, self.query = split_target(target)
@@ -132,12 +131,47 @@ def split_target(target: bytes) -> tuple[str, bytes]:
 _split_cached = lru_cache(maxsize=1024)(split_target)
 
 
+def parse_query(query: bytes) -> dict[str, str]:
+    """The first value of each key; ValueError, as in NSQ, on a broken escape or a `;` anywhere, in any key.
+
+    The dict may be shared between requests: do not change it.
+    """
+    if len(query) <= _CACHED_SIZE_MAX:
+        return _parse_query_cached(query)
+    return _parse_query(query)
+
+
+def _parse_query(query: bytes) -> dict[str, str]:
+    values: dict[str, str] = {}
+    if b";" in query:
+        raise ValueError("invalid semicolon separator in query")
+    for pair in query.split(b"&"):
+        if pair:
+            key, _, value = pair.partition(b"=")
+            values.setdefault(_unescape(key), _unescape(value))
+    return values
+
+
+_parse_query_cached = lru_cache(maxsize=1024)(_parse_query)
+
+
+def _unescape(text: bytes) -> str:
+    if b"%" in text:
+        check_escapes(text)
+        text = unquote_to_bytes(text.replace(b"+", b" "))
+    elif b"+" in text:
+        text = text.replace(b"+", b" ")
+    return text.decode("utf-8", "surrogateescape")
+
+
 def check_escapes(text: bytes) -> None:
     """Raise ValueError unless two hex digits follow every %."""
     if _BROKEN_ESCAPE.search(text):
         raise ValueError("invalid URL escape")
 
 
+_DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _date = b""
 _date_second = 0
 
@@ -147,7 +181,9 @@ def _current_date() -> bytes:
     second = int(time.time())
     if second != _date_second:
         _date_second = second
-        _date = formatdate(second, usegmt=True).encode()
+        at = time.gmtime(second)
+        day, month = _DAYS[at.tm_wday], _MONTHS[at.tm_mon - 1]  # in English, whatever the locale
+        _date = time.strftime(f"{day}, %d {month} %Y %H:%M:%S GMT", at).encode()
     return _date
 
 

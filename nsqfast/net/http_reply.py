@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from nsqfast.net.http_message import JSON, TEXT, Request, Response
-from nsqfast.net.http_query import parse_query
+from nsqfast.net.http_message import JSON, TEXT, Request, Response, parse_query
 from nsqfast.wire.gojson import encode
 from nsqfast.wire.names import is_valid_name
 

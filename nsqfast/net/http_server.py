@@ -17,12 +17,12 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import cast
 
 from nsqfast._ext.core.log_quota import LogQuota
 from nsqfast._ext.protocol.http_front import HttpFront, Shortcut
-from nsqfast.net.http_limits import DEFAULT_LIMITS, HttpLimits
 from nsqfast.net.http_message import ANSWERED, TEXT, Request, Response, render
 from nsqfast.net.http_receiver import Handler, HttpReceiver
 from nsqfast.net.turns import Turns
@@ -36,10 +36,27 @@ WAITING_SLICE_SIZE = 2 * 1024  # while an answer waits for the disk
 WAITING_COUNT_MAX = 64  # answers of one connection that may wait
 REQUEST_UNITS = 64  # cost of a request: the clock is read after each
 OUT_SIZE_MAX = 256 * 1024  # answers gathered before they are written
+RECEIVE_RATE_MIN = 64 * 1024  # bytes per second that earn a large body more time
 TURN_S = 0.001  # until the loop has polled its sockets once more
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 INTERNAL_ERROR = Response(500, b"500 Internal Server Error", TEXT)
+
+
+@dataclass(frozen=True, slots=True)
+class HttpLimits:
+    """How long a peer may take, in seconds."""
+
+    receive_timeout_s: float = 30.0  # from a request's first byte to its last
+    idle_timeout_s: float = 120.0  # between requests, and for a peer that does not read its answers
+    linger_s: float = 1.0  # after the last answer, for a peer that is still sending
+
+    def receive_s(self, body_size: int) -> float:
+        """For a whole request."""
+        return self.receive_timeout_s + body_size / RECEIVE_RATE_MIN
+
+
+DEFAULT_LIMITS = HttpLimits()
 
 
 class HttpProtocol(HttpFront, HttpReceiver, asyncio.BufferedProtocol):

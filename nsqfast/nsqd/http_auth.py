@@ -12,8 +12,7 @@ from hashlib import sha256
 from typing import NamedTuple
 
 from nsqfast._ext.core.clock import now
-from nsqfast.net.http_message import Request, Response
-from nsqfast.net.http_query import parse_query
+from nsqfast.net.http_message import Request, Response, parse_query
 from nsqfast.net.http_reply import error_answer
 from nsqfast.nsqd.auth import AuthError, Grant
 from nsqfast.nsqd.auth_client import AuthClient

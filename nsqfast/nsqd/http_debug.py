@@ -15,8 +15,7 @@ import traceback
 import tracemalloc
 from pathlib import Path
 
-from nsqfast.net.http_message import Request, Response
-from nsqfast.net.http_query import parse_query
+from nsqfast.net.http_message import Request, Response, parse_query
 from nsqfast.net.http_reply import plain_answer
 from nsqfast.net.masks import masked_words
 from nsqfast.stats.memory import memory_stats, resident_bytes

@@ -85,6 +85,7 @@ def run(
     except OptionsError as error:
         return _fatal(program, prefix, error, logs.FORMATS["text"])
     logs.set_up(program, options.log_prefix, options.log_level, options.log_format)
+    gc.disable()  # until it serves: a start makes hardly anything that does not stay
     try:
         extras.check(f"nsqfast-{program}", extra)
         if options.check:
@@ -97,6 +98,8 @@ def run(
         return _fatal(program, prefix, error, options.log_format)
     except StopFailedError:
         return 1
+    finally:
+        gc.enable()
 
 
 def _fatal(program: str, prefix: str, error: OptionsError, log_format: int) -> int:
@@ -138,6 +141,7 @@ async def serve(program: str, server: Server) -> None:
     # Everything made so far stays, so the collector need not examine it again.
     gc.collect()
     gc.freeze()
+    gc.enable()
     service.ready(server.status())
     watchdog.start()
     await told_to_stop.wait()

@@ -7,7 +7,6 @@ Disk:
   --sync-every int        messages of a queue between two fsyncs (default 2500)
 """
 
-import shutil
 import textwrap
 from collections.abc import Iterable
 from typing import Any
@@ -37,6 +36,8 @@ def command_name(program: str) -> str:
 
 def usage(options: Iterable[Option], defaults: dict[str, Any], program: str, about: str) -> str:
     """The whole help text; `about` is a sentence on what the program does."""
+    import shutil  # late: no start needs it
+
     width = min(max(shutil.get_terminal_size().columns, WIDTH_MIN), WIDTH_MAX)
     groups = by_group([HELP, *options])
     has_config = any(item.flag == "config" for items in groups.values() for item in items)

@@ -6,11 +6,9 @@ import logging
 
 import pytest
 
-from nsqfast.net.http_limits import HttpLimits
-from nsqfast.net.http_message import ACTUAL, DECLARED, TEXT, Response
-from nsqfast.net.http_query import parse_query
+from nsqfast.net.http_message import ACTUAL, DECLARED, TEXT, Response, parse_query
 from nsqfast.net.http_receiver import HEAD_SIZE_MAX, IGNORED_BODY_SIZE_MAX
-from nsqfast.net.http_server import WAITING_COUNT_MAX, HttpProtocol
+from nsqfast.net.http_server import WAITING_COUNT_MAX, HttpLimits, HttpProtocol
 from nsqfast.net.router import Router
 from nsqfast.net.tls import TLS_1_2, ServerTls
 from nsqfast.net.tls_protocol import TlsProtocol

@@ -9,7 +9,7 @@ import orjson
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from nsqfast.net.http_query import parse_query
+from nsqfast.net.http_message import parse_query
 from nsqfast.nsqadmin.cluster.answers import NobodyAnsweredError
 from nsqfast.nsqadmin.results import Result
 from nsqfast.wire.gotext import quote

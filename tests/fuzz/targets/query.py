@@ -3,8 +3,7 @@
 import re
 from urllib.parse import parse_qsl, unquote_to_bytes
 
-from nsqfast.net.http_message import split_target
-from nsqfast.net.http_query import parse_query
+from nsqfast.net.http_message import parse_query, split_target
 from nsqfast.net.router import Router, clean_path
 
 BROKEN_ESCAPE = re.compile(rb"%(?![0-9a-fA-F]{2})")
