@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import uvloop
 
+from nsqfast.nsqadmin.app import Server
 from nsqfast.nsqadmin.options import Options
-from nsqfast.nsqadmin.server import Server
 from server.duel import Results
 from server.scenario import NOTHING, OTHER, Row, at_most
 from server.steps import Steps

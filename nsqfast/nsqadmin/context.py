@@ -12,7 +12,7 @@ from nsqfast.nsqadmin.cluster.probes import ConsumerWatch
 from nsqfast.nsqadmin.options import Options
 from nsqfast.nsqadmin.problems.alerts import ProblemWebhook
 from nsqfast.nsqadmin.problems.report import Problems
-from nsqfast.nsqadmin.web.urls import Urls
+from nsqfast.nsqadmin.urls import Urls
 
 
 @dataclass(slots=True)

@@ -14,20 +14,20 @@ def main(argv: list[str] | None = None) -> int:
 
 async def _live(options: Options) -> None:
     if options.hash_password:
-        from nsqfast.nsqadmin.access.hashing import print_account
+        from nsqfast.nsqadmin.access.users import print_account
 
         print_account()
         return
     # Imported late, so that --help and wrong flags are answered at once.
     from nsqfast.net.descriptor_reserve import raise_descriptor_limit
-    from nsqfast.nsqadmin.server import Server
+    from nsqfast.nsqadmin.app import Server
 
     raise_descriptor_limit()
     await daemon.serve(PROGRAM, Server(options))
 
 
 def _check(options: Options) -> int:
-    from nsqfast.nsqadmin.checkup import check
+    from nsqfast.nsqadmin.checks import check
     from nsqfast.program.findings import report
 
     return report(check(options))

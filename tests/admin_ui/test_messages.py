@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 import pytest
 from playwright.sync_api import expect
 
-from nsqfast.nsqadmin.messages import routes
+from nsqfast.nsqadmin.messages import pages as routes
 from nsqfast.nsqadmin.messages.tail import TIME_MAX_S, Tails
 from support.access import run_admin
 from support.admin import LiveCluster, text_of, told, wait_for_channel

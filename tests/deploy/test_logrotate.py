@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from nsqfast.nsqadmin.access.audit_file import AuditFile
+from nsqfast.nsqadmin.access.audit import AuditFile
 from support.deployed import FOLDER
 from support.server import start_nsqd
 from support.tools import Tool, await_handler, tool_command

@@ -13,9 +13,15 @@ import time
 import pytest
 from aiohttp import web
 
-from nsqfast.nsqadmin.access.audit import ENTRIES_KEPT, RESULTS_KEPT, TEXT_LENGTH_MAX, _plain
-from nsqfast.nsqadmin.access.audit_file import LINES_MAX, AuditFile
-from nsqfast.nsqadmin.access.webhook import ACTIONS
+from nsqfast.nsqadmin.access.audit import (
+    ACTIONS,
+    ENTRIES_KEPT,
+    LINES_MAX,
+    RESULTS_KEPT,
+    TEXT_LENGTH_MAX,
+    AuditFile,
+    _plain,
+)
 from nsqfast.nsqadmin.outbox import QUEUE_MAX
 from nsqfast.nsqadmin.results import Result
 from support.access import FORM, cookie_header, log_in, probed, run_admin, start_admin, write_users

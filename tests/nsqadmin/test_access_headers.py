@@ -7,7 +7,7 @@ import socket
 import pytest
 from aiohttp import web
 
-from nsqfast.nsqadmin.access.headers import security_headers
+from nsqfast.nsqadmin.access.answers import security_headers
 from nsqfast.nsqadmin.options import Options
 from support.access import log_in, probed, run_admin, start_admin, write_users
 from support.waiting import wait_until

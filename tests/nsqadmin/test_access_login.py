@@ -14,21 +14,21 @@ import pytest
 from aiohttp import web
 
 from nsqfast.errors import OptionsError
-from nsqfast.nsqadmin.access.hashing import print_account
 from nsqfast.nsqadmin.access.identity import csrf_token
 from nsqfast.nsqadmin.access.login import after_login
-from nsqfast.nsqadmin.access.passwords import CHECKS_MAX, Passwords, TooManyTriesError
-from nsqfast.nsqadmin.access.roles import Role, user_of
-from nsqfast.nsqadmin.access.sessions import ENDED_MAX, Session, Sessions
-from nsqfast.nsqadmin.access.tries import (
+from nsqfast.nsqadmin.access.passwords import (
     ADDRESS_TRIES_MAX,
+    CHECKS_MAX,
     KEYS_MAX,
     PAIR_TRIES_MAX,
     WINDOW_S,
-    Tries,
+    LoginAttempts,
+    Passwords,
+    TooManyTriesError,
 )
-from nsqfast.nsqadmin.access.users import read_users
-from nsqfast.nsqadmin.web.urls import Urls
+from nsqfast.nsqadmin.access.sessions import ENDED_MAX, Session, Sessions
+from nsqfast.nsqadmin.access.users import Role, print_account, read_users, user_of
+from nsqfast.nsqadmin.urls import Urls
 from support.access import (
     CHEAP,
     FORM,
@@ -202,7 +202,7 @@ def test_tries_are_limited_for_each_user_and_address(address):
 
 
 def test_the_table_of_tries():
-    tries = Tries()
+    tries = LoginAttempts()
     for number in range(PAIR_TRIES_MAX):
         assert tries.take("ana", "192.0.2.1", float(number))
     assert not tries.take("ana", "192.0.2.1", 59.0)
@@ -214,10 +214,10 @@ def test_the_table_of_tries():
 
 
 def test_one_address_cannot_try_many_names():
-    tries = Tries()
+    tries = LoginAttempts()
     taken = [tries.take(f"name{number}", "192.0.2.1", 0.0) for number in range(100)]
     assert taken == [True] * ADDRESS_TRIES_MAX + [False] * (100 - ADDRESS_TRIES_MAX)
-    tries = Tries()
+    tries = LoginAttempts()
     # All of one network of IPv6, which one customer has.
     taken = [tries.take(f"name{number}", f"2001:db8::{number:x}", 0.0) for number in range(100)]
     assert sum(taken) == ADDRESS_TRIES_MAX
@@ -226,7 +226,7 @@ def test_one_address_cannot_try_many_names():
 
 
 def test_the_table_of_tries_does_not_grow():
-    tries = Tries()
+    tries = LoginAttempts()
     for number in range(KEYS_MAX + 100):
         assert tries.take("ana", f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}", 0.0)
     assert len(tries.pairs) == KEYS_MAX

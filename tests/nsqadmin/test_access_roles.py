@@ -7,9 +7,9 @@ import pytest
 from aiohttp import web
 
 from nsqfast.errors import OptionsError
-from nsqfast.nsqadmin.access.cidr import Networks
+from nsqfast.nsqadmin.access.origin import Networks
 from nsqfast.nsqadmin.access.permissions import admin_only, bodies_only, export_only
-from nsqfast.nsqadmin.access.roles import user_of
+from nsqfast.nsqadmin.access.users import user_of
 from nsqfast.nsqadmin.options import parse
 from support.access import cookie_header, log_in, probed, refusal, run_admin, with_nsqd, write_users
 from support.json_lines import read_json_lines

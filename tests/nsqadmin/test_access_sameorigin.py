@@ -7,8 +7,8 @@ from aiohttp import web
 
 from nsqfast.errors import OptionsError
 from nsqfast.nsqadmin.access.identity import csrf_token
+from nsqfast.nsqadmin.access.origin import OwnNames
 from nsqfast.nsqadmin.access.permissions import admin_only
-from nsqfast.nsqadmin.access.sameorigin import Names
 from nsqfast.nsqadmin.options import Options
 from nsqfast.wire.refusals import REFUSED
 from support.access import FORM, cookie_header, log_in, probed, run_admin, write_users
@@ -157,7 +157,7 @@ def test_every_listener_looks_at_names(address, name):
 @pytest.mark.parametrize("name", ["", "http://nsq.example", "nsq.example:80", "a b", "ä.example"])
 def test_what_is_no_name_is_refused_at_the_start(name):
     with pytest.raises(OptionsError, match="--allowed-host"):
-        Names(Options(allowed_hosts=[name]))
+        OwnNames(Options(allowed_hosts=[name]))
 
 
 @pytest.mark.parametrize(

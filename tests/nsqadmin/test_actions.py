@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import pytest
 from aiohttp import web
 
+from nsqfast.nsqadmin.actions.effect import effect_of_set
 from nsqfast.nsqadmin.actions.jobs import KEPT_MAX, Job, Jobs
-from nsqfast.nsqadmin.actions.matching import bulk_effect, holdings_of
 from nsqfast.nsqadmin.actions.order import Action, Item
-from nsqfast.nsqadmin.actions.targets import Holding, Target, count
+from nsqfast.nsqadmin.actions.targets import Holding, Target, count, holdings_of
 from nsqfast.nsqadmin.cluster.answers import ChannelStats, NsqdStats, TopicStats
 from nsqfast.nsqadmin.cluster.history import History
 from nsqfast.nsqadmin.cluster.history_file import load
@@ -372,7 +372,7 @@ def test_what_the_poller_knows_of_an_item_of_a_set(channel, is_whole, messages, 
     node = SimpleNamespace(hostname="h", error="gone")
     item, cluster = Item("t", channel), SimpleNamespace(topics={"t": topic}, nodes={"n": node})
     target = Target(item, holdings_of(cluster, item, is_whole=is_whole))
-    effect = asyncio.run(bulk_effect(Action.PAUSE, [target], "id"))
+    effect = asyncio.run(effect_of_set(Action.PAUSE, [target], "id"))
     assert effect.title == f"Pause 1 {item.kind}"
     assert effect.nodes_down == ["n"]
     assert [(row.messages, row.clients) for row in effect.items] == [(messages, clients)]

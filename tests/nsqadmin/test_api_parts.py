@@ -8,8 +8,8 @@ import subprocess
 import orjson
 import pytest
 
-from nsqfast.nsqadmin.api.latency import latency_of, merge_latencies
-from nsqfast.nsqadmin.api.rounds import Rounds
+from nsqfast.nsqadmin.api.objects import latency_of, merge_latencies
+from nsqfast.nsqadmin.api.reads import Rounds
 from nsqfast.nsqadmin.cluster.answers import (
     WHOLE_SIZE_MAX,
     ListedProducer,

@@ -6,8 +6,8 @@ import re
 import pytest
 
 from nsqfast.errors import OptionsError
+from nsqfast.nsqadmin.urls import Urls
 from nsqfast.nsqadmin.web.assets import FOLDER, Assets, hash_files, read_files, shorten
-from nsqfast.nsqadmin.web.urls import Urls
 from support.admin_cluster import make_cluster
 from support.admin_pages import AdminPages
 
@@ -78,7 +78,7 @@ def test_our_own_are_shortened_make_no_markup_and_ask_nobody_else():
 
 def test_nothing_else_is_served():
     with AdminPages(make_cluster()) as site:
-        for name in ("js/none.js", "../web/app.py", "%2e%2e/web/app.py", "/etc/passwd"):
+        for name in ("js/none.js", "../web/site.py", "%2e%2e/web/site.py", "/etc/passwd"):
             assert site.get(f"/static/000000000000/{name}").status == 404
 
 

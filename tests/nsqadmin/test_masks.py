@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from nsqfast.nsqadmin.messages.bodies import hex_dump, show_body
-from nsqfast.nsqadmin.messages.masks import INNER_DEPTH_MAX, MASK, Masks
+from nsqfast.nsqadmin.messages.bodies import INNER_DEPTH_MAX, MASK, Masks, hex_dump, show_body
 
 MASKS = Masks(["password", "PIN"])
 

@@ -6,8 +6,8 @@ from urllib.parse import quote, urlencode
 import pytest
 
 from nsqfast.nsqadmin.cluster.model import EMPTY, NodeState, Rates
-from nsqfast.nsqadmin.web import views
-from nsqfast.nsqadmin.web.banner import LINES_MAX
+from nsqfast.nsqadmin.web import view as views
+from nsqfast.nsqadmin.web.view import BANNER_LINES_MAX
 from support.admin_cluster import (
     AT,
     example_cluster,
@@ -83,7 +83,9 @@ def test_the_overview_has_problems_totals_the_worst_backlogs_and_nodes_in_troubl
 
 
 def banner(html):
-    return [html.texts[f"banner.{n}"] for n in range(LINES_MAX) if not html.hidden[f"banner.{n}"]]
+    return [
+        html.texts[f"banner.{n}"] for n in range(BANNER_LINES_MAX) if not html.hidden[f"banner.{n}"]
+    ]
 
 
 def test_the_banner_names_who_does_not_answer_and_counts_what_it_has_no_room_for(site):
@@ -97,7 +99,7 @@ def test_the_banner_names_who_does_not_answer_and_counts_what_it_has_no_room_for
     lookupds = [make_lookupd(number, is_up=False) for number in range(2)]
     with AdminPages(make_cluster(nodes=nodes, lookupds=lookupds)) as dead:
         lines = banner(dead.page("/topics"))
-        assert len(lines) == LINES_MAX
+        assert len(lines) == BANNER_LINES_MAX
         assert "the list of nodes is the last that was known" in lines[0]
         assert HOSTILE in lines[3]
         assert lines[-1] == "8 more do not answer; see Nodes"

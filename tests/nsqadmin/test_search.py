@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from nsqfast.nsqadmin.web.search import TERMS_MAX, Searchable, parse_search
+from nsqfast.nsqadmin.web.tables import TERMS_MAX, Searchable, parse_search
 from support.seeds import seeds
 
 

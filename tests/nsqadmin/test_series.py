@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 import pytest
 
 from nsqfast.nsqadmin.web.charts import Chart, Line, format_key, make_plan, parse_key
-from nsqfast.nsqadmin.web.query import Query
+from nsqfast.nsqadmin.web.request import Query
 from support.admin_cluster import AT
 from support.admin_history import GAP, POINTS, STEP_S
 from support.admin_pages import example_pages

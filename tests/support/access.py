@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 import argon2
 
 from nsqfast.errors import OptionsError
-from nsqfast.nsqadmin import server as server_module
+from nsqfast.nsqadmin import app as server_module
 from nsqfast.nsqadmin.options import Options, parse
 from support.server import Server, program
 from support.web import Answer, request

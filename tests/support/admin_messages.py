@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from nsqfast.nsqadmin.cluster.answers import decode
 from nsqfast.nsqadmin.cluster.client import UpstreamError
-from nsqfast.nsqadmin.messages.answers import Peeked
+from nsqfast.nsqadmin.messages.peek import Peeked
 from support.admin_cluster import AT
 
 ABLE, GO = "10.0.0.1:4151", "10.0.0.2:4151"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Self
 from aiohttp import web
 
 from nsqfast.nsqadmin.access.audit import Audit
+from nsqfast.nsqadmin.app import make_app
 from nsqfast.nsqadmin.cluster.answers import ChannelStats
 from nsqfast.nsqadmin.cluster.history import History
 from nsqfast.nsqadmin.cluster.probes import Consumer, Consumers, NodeAnswer
@@ -19,8 +20,7 @@ from nsqfast.nsqadmin.context import CONTEXT, Context
 from nsqfast.nsqadmin.options import parse
 from nsqfast.nsqadmin.problems.alerts import ProblemWebhook
 from nsqfast.nsqadmin.problems.report import Problems
-from nsqfast.nsqadmin.web.app import make_app
-from nsqfast.nsqadmin.web.urls import Urls
+from nsqfast.nsqadmin.urls import Urls
 from support.admin_cluster import (
     example_cluster,
     example_entries,

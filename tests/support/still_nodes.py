@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 from nsqfast.nsqadmin.cluster.answers import ChannelStats, NsqdStats, TopicStats
 from nsqfast.nsqadmin.cluster.client import UpstreamError
 from nsqfast.nsqadmin.cluster.model import NodeState
-from nsqfast.nsqadmin.messages.answers import Peeked
+from nsqfast.nsqadmin.messages.peek import Peeked
 from support.admin_messages import peek
 
 if TYPE_CHECKING:

@@ -1,8 +1,12 @@
 """Who did what: a line in a file, the last thousand in memory, and a webhook."""
 
+import asyncio
 import collections
 import datetime as dt
 import itertools
+import logging
+import os
+import socket
 import time
 from typing import Final
 
@@ -10,13 +14,132 @@ import msgspec
 import orjson
 from aiohttp import web
 
-from nsqfast.nsqadmin.access.audit_file import AuditFile
-from nsqfast.nsqadmin.access.proxy import Proxies, readable
-from nsqfast.nsqadmin.access.roles import user_of
-from nsqfast.nsqadmin.access.webhook import is_told, notification
+from nsqfast.errors import OptionsError
+from nsqfast.nsqadmin.access.identity import basic_of
+from nsqfast.nsqadmin.access.origin import Proxies, host_of, peer_of, readable
+from nsqfast.nsqadmin.access.users import user_of
 from nsqfast.nsqadmin.options import Options
 from nsqfast.nsqadmin.outbox import Outbox
 from nsqfast.nsqadmin.results import Outcome, Result
+from nsqfast.wire.gotext import os_error
+
+# Go reports these even if no node did the action, the others only if one did.
+TOLD_WHEN_FAILED: Final = frozenset(
+    f"{verb}_{thing}" for verb in ("pause", "unpause", "empty") for thing in ("topic", "channel")
+)
+ACTIONS: Final = TOLD_WHEN_FAILED | {
+    "create_topic",
+    "create_channel",
+    "delete_topic",
+    "delete_channel",
+    "tombstone_topic_producer",
+}
+
+
+def is_told(action: str, outcome: str) -> bool:
+    """Actions unknown to NSQ, and refused ones, are not sent."""
+    if action not in ACTIONS or outcome == "refused":
+        return False
+    return outcome != "failed" or action in TOLD_WHEN_FAILED
+
+
+def notification(request: web.Request, action: str, target: dict[str, str]) -> dict[str, str | int]:
+    """The keys of Go's nsqadmin, in its order. `user` is that of HTTP Basic as there, otherwise the logged-in one."""
+    is_https = request.secure or request.headers.get("X-Scheme") == "https"
+    user = basic_of(request).partition(":")[0] or user_of(request).name
+    told: dict[str, str | int] = {"action": action, "topic": target.get("topic", "")}
+    told |= {key: target[key] for key in ("channel", "node") if target.get(key)}
+    told["timestamp"] = int(time.time())
+    if user:
+        told["user"] = user
+    told |= {
+        "remote_ip": peer_of(request),
+        "user_agent": request.headers.get("User-Agent", ""),
+        "url": f"{'https' if is_https else 'http'}://{host_of(request)}{request.rel_url}",
+        "via": _hostname(),
+    }
+    return {
+        key: readable(value) if isinstance(value, str) else value for key, value in told.items()
+    }
+
+
+def _hostname() -> str:
+    try:
+        return socket.gethostname() or os.uname().nodename
+    except OSError:
+        return ""
+
+
+log = logging.getLogger("nsqadmin")
+
+LINES_MAX: Final = 10_000  # waiting while the disk does not answer
+MODE: Final = 0o640
+
+
+class AuditFile:
+    """Opened anew for each batch, so that the file may be renamed at any time (logrotate needs no signal)."""
+
+    def __init__(self, path: str) -> None:
+        """OptionsError if it cannot be opened."""
+        self._path = path
+        self._lines: list[bytes] = []
+        self._lost = 0
+        self._is_torn = False
+        self._task: asyncio.Task[None] | None = None
+        try:
+            os.close(self._open())
+        except OSError as error:
+            raise OptionsError(f"failed to open --audit-file {path}: {os_error(error)}") from None
+
+    def add(self, line: bytes) -> None:
+        """Add one line with its newline, without waiting; a line that cannot be kept is counted and logged."""
+        if len(self._lines) >= LINES_MAX:
+            self._lost += 1
+            return
+        self._lines.append(line)
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._write_all())
+
+    async def close(self, wait_s: float) -> None:
+        """Write waiting lines, but not for longer than this."""
+        if self._task is not None:
+            await asyncio.wait([self._task], timeout=wait_s)
+
+    async def _write_all(self) -> None:
+        while self._lines:
+            batch, self._lines = self._lines, []
+            try:
+                await asyncio.to_thread(self._append, b"".join(batch))
+            except OSError as error:
+                self._lost += len(batch)
+                log.error(  # noqa: TRY400 - the disk's fault
+                    "%s: %s; %d lines are lost", self._path, os_error(error), self._lost
+                )
+            else:
+                self._report_lost()
+
+    def _report_lost(self) -> None:
+        if self._lost:
+            log.error("%s: can be written again; %d lines are lost", self._path, self._lost)
+            self._lost = 0
+
+    def _append(self, data: bytes) -> None:
+        file = self._open()
+        try:
+            if self._is_torn:
+                data = b"\n" + data
+            rest = memoryview(data)
+            while rest:
+                self._is_torn = len(rest) < len(data)
+                rest = rest[os.write(file, rest) :]
+            self._is_torn = False
+        finally:
+            os.close(file)
+
+    def _open(self) -> int:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        return os.open(self._path, flags, MODE)
+
 
 ENTRIES_KEPT: Final = 1000
 TEXT_LENGTH_MAX: Final = 512  # of each text in an entry: names and errors come from outside

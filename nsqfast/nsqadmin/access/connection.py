@@ -18,7 +18,7 @@ from nsqfast.net.listener import Ceiling, Factory, Listener
 from nsqfast.net.refusal import refuse_http
 from nsqfast.net.tls_protocol import TlsProtocol
 from nsqfast.net.turns import Turns
-from nsqfast.nsqadmin.access.headers import SecurityHeaders
+from nsqfast.nsqadmin.access.answers import SecurityHeaders
 from nsqfast.nsqadmin.options import Options
 from nsqfast.wire.gotext import format_address
 from nsqfast.wire.refusals import REFUSED

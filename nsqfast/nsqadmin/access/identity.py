@@ -18,12 +18,10 @@ from typing import Final
 from aiohttp import web
 
 from nsqfast.errors import OptionsError
+from nsqfast.nsqadmin.access.origin import TRUSTED_FLAG, Proxies, readable
 from nsqfast.nsqadmin.access.passwords import Passwords
-from nsqfast.nsqadmin.access.proxy import FLAG as TRUSTED_FLAG
-from nsqfast.nsqadmin.access.proxy import Proxies, readable
-from nsqfast.nsqadmin.access.roles import Role, User
 from nsqfast.nsqadmin.access.sessions import Session, Sessions
-from nsqfast.nsqadmin.access.users import Account, read_users
+from nsqfast.nsqadmin.access.users import Account, Role, User, read_users
 from nsqfast.nsqadmin.options import Options
 
 log = logging.getLogger("nsqadmin")

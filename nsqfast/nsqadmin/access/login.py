@@ -8,12 +8,11 @@ from yarl import URL
 
 from nsqfast.nsqadmin.access.answers import PAGES
 from nsqfast.nsqadmin.access.identity import Access, session_of
+from nsqfast.nsqadmin.access.origin import FORM
 from nsqfast.nsqadmin.access.passwords import Passwords, TooManyTriesError
-from nsqfast.nsqadmin.access.roles import USER_KEY, Role, User
-from nsqfast.nsqadmin.access.sameorigin import FORM
-from nsqfast.nsqadmin.access.users import Account
+from nsqfast.nsqadmin.access.users import USER_KEY, Account, Role, User
 from nsqfast.nsqadmin.context import Context
-from nsqfast.nsqadmin.web.urls import Urls
+from nsqfast.nsqadmin.urls import Urls
 
 NAME_LENGTH_MAX: Final = 128
 WRONG: Final = "The name or the password is wrong."

@@ -15,15 +15,20 @@ from aiohttp.typedefs import Handler
 from yarl import URL
 
 from nsqfast.net.browsers import FLAG, SAFE_METHODS
-from nsqfast.nsqadmin.access.answers import PAGES, Answers, PlainPages, own_path
-from nsqfast.nsqadmin.access.headers import SecurityHeaders
+from nsqfast.nsqadmin.access.answers import PAGES, Answers, PlainPages, SecurityHeaders, own_path
 from nsqfast.nsqadmin.access.identity import ACCESS, NOBODY, SESSION_KEY, Access, Mode, session_of
 from nsqfast.nsqadmin.access.login import RETRY_AFTER_S, TOO_MANY, Login
+from nsqfast.nsqadmin.access.origin import (
+    FORM,
+    OwnNames,
+    foreign_reason,
+    has_known_type,
+    host_of,
+    peer_of,
+)
 from nsqfast.nsqadmin.access.passwords import TooManyTriesError
 from nsqfast.nsqadmin.access.permissions import note_refusal
-from nsqfast.nsqadmin.access.proxy import host_of, peer_of
-from nsqfast.nsqadmin.access.roles import DOUBT_KEY, USER_KEY, Role, user_of
-from nsqfast.nsqadmin.access.sameorigin import FORM, Names, foreign_reason, has_known_type
+from nsqfast.nsqadmin.access.users import DOUBT_KEY, USER_KEY, Role, user_of
 from nsqfast.nsqadmin.context import Context
 from nsqfast.wire.gotext import quote as quoted
 from nsqfast.wire.refusals import REFUSED
@@ -64,7 +69,7 @@ class RequestChecks:
         self._access = access
         self._base = context.urls.base
         self._audit = context.audit
-        self._names = Names(context.options)
+        self._names = OwnNames(context.options)
 
     @web.middleware
     async def know_user(self, request: web.Request, handler: Handler) -> web.StreamResponse:

@@ -11,7 +11,7 @@ from typing import NoReturn
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from nsqfast.nsqadmin.access.roles import DOUBT_KEY, Role, user_of
+from nsqfast.nsqadmin.access.users import DOUBT_KEY, Role, user_of
 from nsqfast.nsqadmin.context import context_of
 
 

@@ -1,22 +1,59 @@
-"""--auth-file: a line `name:role:hash` per user, and the check of passwords.
+"""Users and their roles. The middleware of `access` puts a User into every request.
 
-The hash is argon2id in its usual text form (https://www.rfc-editor.org/rfc/rfc9106), as --hash-password prints it.
-Empty lines and those that begin with `#` are skipped.
+--auth-file has a line `name:role:hash` per user, which --hash-password makes. The hash is argon2id in its usual text
+form (https://www.rfc-editor.org/rfc/rfc9106). Empty lines and those that begin with `#` are skipped.
 """
 
+import getpass
 import logging
 import os
 import re
+import signal
 import stat
+import sys
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
 import argon2
+from aiohttp import web
 
 from nsqfast.errors import OptionsError
-from nsqfast.nsqadmin.access.roles import Role
+from nsqfast.program.stdout import print_text
 from nsqfast.wire.gotext import os_error
+
+
+class Role(StrEnum):
+    """The permissions of a user."""
+
+    NOBODY = "nobody"  # has to log in first
+    VIEWER = "viewer"
+    ADMIN = "admin"
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """The sender; `name` is '' if no login is configured or none was given."""
+
+    name: str
+    role: Role
+
+    @property
+    def is_admin(self) -> bool:
+        """Whether the user may change the cluster."""
+        return self.role is Role.ADMIN
+
+
+USER_KEY: web.RequestKey[User] = web.RequestKey("nsqadmin.user", User)
+# Why less of a request was believed than it claims.
+DOUBT_KEY: web.RequestKey[str] = web.RequestKey("nsqadmin.doubt", str)
+
+
+def user_of(request: web.Request) -> User:
+    """The user that the middleware set before any handler runs."""
+    return request[USER_KEY]
+
 
 log = logging.getLogger("nsqadmin")
 
@@ -138,3 +175,64 @@ def check_role(role: str) -> None:
     """ValueError says what is wrong."""
     if role not in ROLES:
         raise ValueError("a role is viewer or admin")
+
+
+FIELD_LENGTH_MAX: Final = 4096
+
+
+def print_account() -> None:
+    """Ask for name, role and password at a terminal, or read them from three lines of stdin; print name:role:hash.
+
+    OptionsError for invalid input.
+    """
+    # The loop's own handler would wait for this call to end.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        name, role, password = _ask() if sys.stdin.isatty() else _read()
+    except (KeyboardInterrupt, EOFError):
+        raise OptionsError("no name, role and password were given") from None
+    except UnicodeError:
+        raise OptionsError("name, role and password have to be UTF-8 text") from None
+    finally:
+        signal.signal(signal.SIGINT, before)
+    try:
+        check_name(name)
+        check_role(role)
+        check_password(password)
+    except ValueError as error:
+        raise OptionsError(str(error)) from None
+    print_text(f"{name}:{role}:{argon2.PasswordHasher().hash(password)}")
+
+
+def check_password(password: str) -> None:
+    """ValueError says what is wrong."""
+    if not password:
+        raise ValueError("the password is empty")
+    if len(password.encode("utf-8", "surrogatepass")) > PASSWORD_BYTES_MAX:
+        raise ValueError(f"the password has more than {PASSWORD_BYTES_MAX} bytes")
+
+
+def _ask() -> tuple[str, str, str]:
+    # Prompts go to stderr: stdout may be appended to the file.
+    sys.stderr.write("name: ")
+    sys.stderr.flush()
+    name = _line()
+    sys.stderr.write("role (viewer or admin): ")
+    sys.stderr.flush()
+    role = _line()
+    password = getpass.getpass("password: ")
+    if getpass.getpass("password again: ") != password:
+        raise OptionsError("the two passwords differ")
+    return name, role, password
+
+
+def _read() -> tuple[str, str, str]:
+    return _line(), _line(), _line(strips=False)
+
+
+def _line(*, strips: bool = True) -> str:
+    line = sys.stdin.readline(FIELD_LENGTH_MAX)
+    if not line:
+        raise EOFError
+    line.encode()  # Python may have let other bytes through
+    return line.strip() if strips else line.rstrip("\r\n")

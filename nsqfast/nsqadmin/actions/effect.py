@@ -1,12 +1,13 @@
 """What an action would affect, for the dialog: current numbers, and a description of what happens and what does not."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
 
 from nsqfast.nsqadmin.actions.order import Action, Item
-from nsqfast.nsqadmin.actions.targets import Holding, Target
+from nsqfast.nsqadmin.actions.targets import SLICE, Holding, Target, hash_of
 from nsqfast.nsqadmin.results import Result
 
 VERBS: Final = {
@@ -179,3 +180,73 @@ def audited_effect(action: Action, target: Target, results: Sequence[Result]) ->
         "nodes_unknown": len(target.holdings) - len(known),
         **({"messages_lost": lost} if loses(action) else {}),
     }
+
+
+class SetRow(msgspec.Struct):
+    """A line of the dialog."""
+
+    topic: str
+    channel: str
+    messages: int
+    clients: int
+    nodes: int
+
+
+class SetEffect(msgspec.Struct):
+    """Like Effect, for a set."""
+
+    id: str
+    action: Action
+    title: str
+    button: str
+    lines: Sequence[str]
+    confirm: str
+    loses: bool
+    items: list[SetRow]
+    nodes_down: list[str]
+    lookupds: list[str]
+    hash: str
+
+
+async def effect_of_set(action: Action, targets: Sequence[Target], order_id: str) -> SetEffect:
+    """The dialog's content for a set."""
+    kind = targets[-1].item.kind
+    what = words_of(targets)
+    rows: list[SetRow] = []
+    down: set[str] = set()
+    for number, target in enumerate(targets, 1):
+        rows.append(_row(target))
+        down.update(holding.node for holding in target.holdings if holding.error)
+        if number % SLICE == 0:
+            await asyncio.sleep(0)
+    return SetEffect(
+        id=order_id,
+        action=action,
+        title=f"{VERBS[action]} {what}",
+        button=f"{VERBS[action]} {what}",
+        lines=HAPPENS[action, kind],
+        confirm=str(len(targets)) if action.wants_name else "",
+        loses=loses(action),
+        items=rows,
+        nodes_down=sorted(down),
+        lookupds=list(targets[0].lookupds),
+        hash=hash_of(action, targets),
+    )
+
+
+def words_of(targets: Sequence[Target]) -> str:
+    """For example: 3 topics, 1 channel, 4 topics and channels."""
+    kinds = sorted({target.item.kind for target in targets}, reverse=True)
+    plural = " and ".join(f"{kind}s" for kind in kinds)
+    return f"{len(targets):,} {kinds[0] if len(targets) == 1 else plural}"
+
+
+def _row(target: Target) -> SetRow:
+    holdings = target.holdings
+    return SetRow(
+        topic=target.item.topic,
+        channel=target.item.channel,
+        messages=sum(holding.messages for holding in holdings),
+        clients=sum(holding.clients for holding in holdings),
+        nodes=len(holdings),
+    )

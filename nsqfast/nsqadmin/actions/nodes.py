@@ -1,9 +1,10 @@
-"""What an admin does with a node.
+"""What an admin does with a node, and with a consumer on it.
 
-POST /ui/nodes/forget        a dead one is not to come back: it is no problem any more
-POST /ui/nodes/acknowledge   it was killed, and what it lost is known: that is none, either
-POST /ui/nodes/drain         it takes no messages any more, and stops when the others are delivered
-POST /ui/nodes/drain/cancel  it takes messages again
+POST /ui/nodes/forget         a dead one is not to come back: it is no problem any more
+POST /ui/nodes/acknowledge    it was killed, and what it lost is known: that is none, either
+POST /ui/nodes/drain          it takes no messages any more, and stops when the others are delivered
+POST /ui/nodes/drain/cancel   it takes messages again
+POST /ui/clients/disconnect   ends a consumer's connection, so that others get what it holds
 """
 
 from collections.abc import Awaitable, Callable
@@ -13,15 +14,90 @@ from urllib.parse import urlencode
 import msgspec
 from aiohttp import web
 
+from nsqfast.nsqadmin.access.origin import FORM
 from nsqfast.nsqadmin.access.permissions import admin_only
-from nsqfast.nsqadmin.access.sameorigin import FORM
-from nsqfast.nsqadmin.actions.node_commands import explain
-from nsqfast.nsqadmin.actions.order import read_body
+from nsqfast.nsqadmin.actions.order import read_body, read_json
 from nsqfast.nsqadmin.cluster.answers import UpstreamError
+from nsqfast.nsqadmin.cluster.client import ADDRESS, ADDRESS_SIZE_MAX
+from nsqfast.nsqadmin.cluster.model import Node
 from nsqfast.nsqadmin.context import Context
+from nsqfast.nsqadmin.results import Result, outcome_of
+
+REASONS = {
+    "INVALID_ARG_FROM": "it was started anew since then: look again",
+    "CLIENT_NOT_FOUND": "it is not connected any more",
+    "DRAIN_NOT_ALLOWED": "it allows no drain here; it has to be started with --http-drain",
+    "ADMIN_ADDRESS_ONLY": "it takes this at its --http-admin-address only",
+    "INVALID_DEADLINE": "the deadline has to be a duration, for example 30m",
+}
 
 
-class Wanted(msgspec.Struct):
+class Disconnect(msgspec.Struct):
+    """The body; `node` is its key, `address` the consumer's, as the node shows it."""
+
+    topic: str
+    channel: str
+    node: str
+    address: str
+
+
+class NodeCommands:
+    """The handlers: 200 with `results` on success; otherwise 502 with the same, and `message`."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def add_routes(self, app: web.Application) -> None:
+        """See the module."""
+        app.router.add_post("/ui/clients/disconnect", admin_only(self.disconnect))
+
+    async def disconnect(self, request: web.Request) -> web.Response:
+        """See the module."""
+        wanted = await read_json(request, Disconnect)
+        if len(wanted.address) > ADDRESS_SIZE_MAX or not ADDRESS.fullmatch(wanted.address):
+            raise web.HTTPBadRequest(text="address has to be HOST:PORT of a consumer")
+        node = self._node_of(wanted)
+        path = f"/client/disconnect?{urlencode({'address': wanted.address})}"
+        try:
+            await self._context.upstream.post(node.key, path)
+            result = Result(node.key, ok=True)
+        except UpstreamError as error:
+            result = Result(node.key, ok=False, text=explain_refusal(node, error))
+        await self._context.audit.note(
+            request,
+            "disconnect_client",
+            {"topic": wanted.topic, "channel": wanted.channel, "node": wanted.node},
+            effect={"address": wanted.address},
+            results=[result],
+            outcome=outcome_of([result]),
+        )
+        answer: dict[str, object] = {"results": [msgspec.to_builtins(result)]}
+        if result.ok:
+            self._context.poller.ask_now()
+            return web.json_response(answer)
+        return web.json_response({"message": result.text, **answer}, status=502)
+
+    def _node_of(self, wanted: Disconnect) -> Node:
+        """A node that has the channel: users must not make us send requests to other places."""
+        cluster = self._context.poller.cluster
+        channel = cluster.channel(wanted.topic, wanted.channel)
+        known = {part.node for part in channel.parts} if channel else set()
+        if wanted.node not in known or wanted.node not in cluster.nodes:
+            raise web.HTTPNotFound(text="no such channel on this node")
+        return cluster.nodes[wanted.node]
+
+
+def explain_refusal(node: Node, error: UpstreamError) -> str:
+    """Why a node did not do what it was told, for a person."""
+    for code, text in REASONS.items():
+        if code in error.message:
+            return text
+    if error.status == 404 and "CHANNEL_NOT_FOUND" not in error.message:
+        return f"nsqd {node.version} on {node.hostname or node.key} cannot do this"
+    return error.message
+
+
+class NodeOrder(msgspec.Struct):
     """The body; a drain has the rest, too: `deadline` is a duration, '' for none, and `confirm` the node once more."""
 
     node: str
@@ -30,7 +106,7 @@ class Wanted(msgspec.Struct):
 
 
 # Does it; returns why not, or ''.
-Command = Callable[[Wanted], Awaitable[str]]
+Command = Callable[[NodeOrder], Awaitable[str]]
 
 
 class NodeActions:
@@ -53,7 +129,7 @@ class NodeActions:
     async def _serve(
         self, word: str, done: str, command: Command, request: web.Request
     ) -> web.Response:
-        wanted = await read_body(request, Wanted)
+        wanted = await read_body(request, NodeOrder)
         audit, target = self._context.audit, {"node": wanted.node}
         given: dict[str, object] = {"deadline": wanted.deadline} if wanted.deadline else {}
         if trouble := await command(wanted):
@@ -68,19 +144,19 @@ class NodeActions:
             raise web.HTTPSeeOther(urls.to("/nodes") if is_gone else urls.node(wanted.node))
         return web.json_response(target)
 
-    async def _forget(self, wanted: Wanted) -> str:
+    async def _forget(self, wanted: NodeOrder) -> str:
         return self._context.poller.members.forget(wanted.node)
 
-    async def _acknowledge(self, wanted: Wanted) -> str:
+    async def _acknowledge(self, wanted: NodeOrder) -> str:
         return await self._tell(wanted.node, "/unclean_start/acknowledge")
 
-    async def _drain(self, wanted: Wanted) -> str:
+    async def _drain(self, wanted: NodeOrder) -> str:
         if wanted.confirm != wanted.node:
             return f"confirm has to be {wanted.node}"
         query = f"?{urlencode({'deadline': wanted.deadline})}" if wanted.deadline else ""
         return await self._tell(wanted.node, f"/drain{query}")
 
-    async def _cancel_drain(self, wanted: Wanted) -> str:
+    async def _cancel_drain(self, wanted: NodeOrder) -> str:
         return await self._tell(wanted.node, "/drain/cancel")
 
     async def _tell(self, key: str, path: str) -> str:
@@ -91,5 +167,5 @@ class NodeActions:
         try:
             await self._context.upstream.post(key, path)
         except UpstreamError as error:
-            return explain(node, error)
+            return explain_refusal(node, error)
         return ""

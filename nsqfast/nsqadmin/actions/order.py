@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 import msgspec
 from aiohttp import web
 
-from nsqfast.nsqadmin.access.sameorigin import FORM
+from nsqfast.nsqadmin.access.origin import FORM
 from nsqfast.wire.names import NAME_SIZE_MAX, is_valid_name
 
 T = TypeVar("T", bound=msgspec.Struct)

@@ -14,12 +14,10 @@ import msgspec
 from aiohttp import web
 
 from nsqfast.nsqadmin.access.permissions import admin_only
-from nsqfast.nsqadmin.access.roles import user_of
-from nsqfast.nsqadmin.actions.effect import effect_of
+from nsqfast.nsqadmin.access.users import user_of
+from nsqfast.nsqadmin.actions.effect import SetEffect, effect_of, effect_of_set
 from nsqfast.nsqadmin.actions.jobs import Job, Jobs, new_id, opposite
-from nsqfast.nsqadmin.actions.matching import BulkEffect, Matching, RowsOf, bulk_effect, hash_of
-from nsqfast.nsqadmin.actions.node_commands import NodeCommands
-from nsqfast.nsqadmin.actions.nodes import NodeActions
+from nsqfast.nsqadmin.actions.nodes import NodeActions, NodeCommands
 from nsqfast.nsqadmin.actions.order import (
     Action,
     Order,
@@ -30,7 +28,7 @@ from nsqfast.nsqadmin.actions.order import (
 )
 from nsqfast.nsqadmin.actions.perform import audit_word
 from nsqfast.nsqadmin.actions.publish import Publish
-from nsqfast.nsqadmin.actions.targets import Target, Targets
+from nsqfast.nsqadmin.actions.targets import RowsOf, Target, Targets, TargetSets, hash_of
 from nsqfast.nsqadmin.context import Context
 
 NO_STORE = {"Cache-Control": "no-store"}
@@ -43,7 +41,7 @@ CHANGED = "The set has changed since you looked: look again."
 class SetChangedError(Exception):
     """The set changed between the dialog and its confirmation; `effect` is that of the current set."""
 
-    def __init__(self, effect: BulkEffect) -> None:
+    def __init__(self, effect: SetEffect) -> None:
         super().__init__(CHANGED)
         self.effect = effect
 
@@ -60,7 +58,7 @@ class Actions:
     def __init__(self, context: Context, rows_of: RowsOf) -> None:
         self._context = context
         self._targets = Targets(context)
-        self._matching = Matching(context, rows_of)
+        self._sets = TargetSets(context, rows_of)
         self._jobs = Jobs(context)
 
     def add_routes(self, app: web.Application) -> None:
@@ -97,8 +95,8 @@ class Actions:
 
     async def _effect(self, request: web.Request, order: Order) -> web.Response:
         if order.is_bulk:
-            targets = await self._matching.find(order, user_of(request).role)
-            return _answer(await bulk_effect(order.action, targets, new_id()))
+            targets = await self._sets.find(order, user_of(request).role)
+            return _answer(await effect_of_set(order.action, targets, new_id()))
         target = await self._targets.find(order.action, order.item, order.nodes)
         return _answer(effect_of(order.action, target, new_id()))
 
@@ -155,9 +153,9 @@ class Actions:
         return self._jobs.start(request, action, [target], job_id)
 
     async def _begin_set(self, request: web.Request, order: Order, job_id: str) -> Job:
-        targets = await self._matching.find(order, user_of(request).role)
+        targets = await self._sets.find(order, user_of(request).role)
         if order.hash != hash_of(order.action, targets):
-            raise SetChangedError(await bulk_effect(order.action, targets, new_id()))
+            raise SetChangedError(await effect_of_set(order.action, targets, new_id()))
         if order.action.wants_name and order.confirm != str(len(targets)):
             raise web.HTTPBadRequest(text=f"Not done: confirm has to be {len(targets)}")
         return self._jobs.start(request, order.action, targets, job_id)

@@ -10,7 +10,7 @@ import orjson
 from aiohttp import web
 
 from nsqfast.net.masks import masked, place_of
-from nsqfast.nsqadmin.access.cidr import read_address
+from nsqfast.nsqadmin.access.origin import read_address
 from nsqfast.nsqadmin.api.answers import V1, ApiError, answer
 from nsqfast.nsqadmin.api.bodies import BODY_SIZE_MAX, read_body
 from nsqfast.nsqadmin.checks import parse_cidr

@@ -1,5 +1,11 @@
-"""GET /api/topics, /api/nodes and the paths below, /api/counter: the cluster at this moment."""
+"""GET /api/topics, /api/nodes and the paths below, /api/counter: the cluster at this moment.
 
+Identical requests at the same time share one round of queries to the cluster. No answer is older than its request: a
+round serves only requests that came before it began. While one is under way, the next one collects new requests, and
+begins when the current one ends, or after `GATHER_S`, so that a node that does not answer delays nobody twice.
+"""
+
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +21,6 @@ from nsqfast.nsqadmin.api.objects import (
     node_object,
     topic_object,
 )
-from nsqfast.nsqadmin.api.rounds import Rounds
 from nsqfast.nsqadmin.cluster.answers import (
     CountedStats,
     CountedTopic,
@@ -28,11 +33,50 @@ from nsqfast.nsqadmin.cluster.discovery import NSQD, Discovery, Found, Nsqd
 if TYPE_CHECKING:
     from nsqfast.nsqadmin.results import Result
 
+GATHER_S = 0.1
+
+
+class Rounds:
+    """Keys identify the queries."""
+
+    def __init__(self) -> None:
+        self._gathering: dict[str, asyncio.Task[bytes]] = {}
+        self._asking: dict[str, asyncio.Task[bytes]] = {}
+
+    async def ask(self, key: str, question: Callable[[], Awaitable[bytes]]) -> bytes:
+        """The result of a `question` that was asked after this call began."""
+        round_ = self._gathering.get(key)
+        if round_ is None:
+            round_ = asyncio.get_running_loop().create_task(self._run(key, question))
+            round_.add_done_callback(_forget_error)
+            self._gathering[key] = round_
+        # The round continues for the others when one of them leaves.
+        return await asyncio.shield(round_)
+
+    async def _run(self, key: str, question: Callable[[], Awaitable[bytes]]) -> bytes:
+        before = self._asking.get(key)
+        if before is not None:
+            await asyncio.wait([before], timeout=GATHER_S)
+        this = self._gathering.pop(key)
+        self._asking[key] = this
+        try:
+            return await question()
+        finally:
+            if self._asking.get(key) is this:
+                del self._asking[key]
+
+
+def _forget_error(round_: asyncio.Task[bytes]) -> None:
+    """Nobody may be left to receive it."""
+    if not round_.cancelled():
+        round_.exception()
+
+
 Stats = list[tuple[Nsqd, NsqdStats]]
 
 
 class Reads:
-    """Handlers; each request asks the nodes anew, see api.rounds."""
+    """Handlers; each request asks the nodes anew, in a round."""
 
     def __init__(self, discovery: Discovery) -> None:
         self._discovery = discovery

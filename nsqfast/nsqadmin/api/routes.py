@@ -4,11 +4,9 @@ from functools import partial
 
 from aiohttp import web
 
-from nsqfast.nsqadmin.api.answers import Ask, as_api
-from nsqfast.nsqadmin.api.compression import compress
+from nsqfast.nsqadmin.api.answers import Ask, answer_misses, as_api, compress
 from nsqfast.nsqadmin.api.config import Config
 from nsqfast.nsqadmin.api.graphite import Graphite
-from nsqfast.nsqadmin.api.misses import answer_misses
 from nsqfast.nsqadmin.api.reads import Reads
 from nsqfast.nsqadmin.api.writes import Writes
 from nsqfast.nsqadmin.cluster.discovery import Discovery

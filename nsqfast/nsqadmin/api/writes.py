@@ -6,7 +6,7 @@ from typing import get_args
 from aiohttp import web
 
 from nsqfast.nsqadmin.access.permissions import note_refusal
-from nsqfast.nsqadmin.access.roles import user_of
+from nsqfast.nsqadmin.access.users import user_of
 from nsqfast.nsqadmin.api.answers import ApiError, Ask, answer, warn
 from nsqfast.nsqadmin.api.bodies import read_strings
 from nsqfast.nsqadmin.cluster.answers import NobodyAnsweredError

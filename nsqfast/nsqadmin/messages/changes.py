@@ -21,14 +21,14 @@ import msgspec
 from aiohttp import web
 
 from nsqfast.nsqadmin.access.permissions import admin_only
-from nsqfast.nsqadmin.access.roles import user_of
+from nsqfast.nsqadmin.access.users import user_of
 from nsqfast.nsqadmin.actions.jobs import end_tasks, new_id
-from nsqfast.nsqadmin.actions.node_commands import explain
+from nsqfast.nsqadmin.actions.nodes import explain_refusal
 from nsqfast.nsqadmin.actions.order import check_name, read_json
 from nsqfast.nsqadmin.cluster.answers import UpstreamError, decode
 from nsqfast.nsqadmin.cluster.model import Node
 from nsqfast.nsqadmin.context import Context
-from nsqfast.nsqadmin.messages.look import FILTER_SIZE_MAX, PLACE, read_since, write_since
+from nsqfast.nsqadmin.messages.peek import FILTER_SIZE_MAX, PLACE, read_since, write_since
 from nsqfast.nsqadmin.results import Result, outcome_of
 
 # nsqd's limit.
@@ -205,7 +205,7 @@ class Changes:
                 body = await self._context.upstream.post(node.key, wanted.path(picked, place))
                 part = decode(body, Part)
             except UpstreamError as error:
-                return Result(node.key, ok=False, text=explain(node, error))
+                return Result(node.key, ok=False, text=explain_refusal(node, error))
             finally:
                 if takes:
                     self._context.poller.note_emptied(wanted.topic, wanted.channel, node.key)

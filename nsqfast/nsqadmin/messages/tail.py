@@ -20,9 +20,8 @@ from nsqfast.nsqadmin.cluster.answers import NsqdStats, UpstreamError
 from nsqfast.nsqadmin.cluster.client import trouble_of
 from nsqfast.nsqadmin.cluster.model import Node, NodeState
 from nsqfast.nsqadmin.context import Context
-from nsqfast.nsqadmin.messages.bodies import Body, Kind, show_body
-from nsqfast.nsqadmin.messages.look import NODES_AT_ONCE, nodes_of
-from nsqfast.nsqadmin.messages.masks import Masks
+from nsqfast.nsqadmin.messages.bodies import Body, Kind, Masks, show_body
+from nsqfast.nsqadmin.messages.peek import NODES_AT_ONCE, nodes_of
 from nsqfast.nsqadmin.results import Result, outcome_of
 from nsqfast.wire.gotext import join_host_port
 

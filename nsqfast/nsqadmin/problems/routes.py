@@ -13,10 +13,9 @@ import time
 import msgspec
 from aiohttp import web
 
+from nsqfast.nsqadmin.access.origin import FORM, readable
 from nsqfast.nsqadmin.access.permissions import admin_only
-from nsqfast.nsqadmin.access.proxy import readable
-from nsqfast.nsqadmin.access.roles import user_of
-from nsqfast.nsqadmin.access.sameorigin import FORM
+from nsqfast.nsqadmin.access.users import user_of
 from nsqfast.nsqadmin.actions.order import read_body
 from nsqfast.nsqadmin.context import Context
 from nsqfast.nsqadmin.metrics import Metrics

@@ -14,7 +14,7 @@ import rjsmin
 from aiohttp import web
 
 from nsqfast.errors import OptionsError
-from nsqfast.nsqadmin.web.urls import Urls
+from nsqfast.nsqadmin.urls import Urls
 
 FOLDER = Path(__file__).resolve().parent.parent / "static"
 TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".png": "image/png"}

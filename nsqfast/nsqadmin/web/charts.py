@@ -41,9 +41,9 @@ from numpy.typing import NDArray
 from nsqfast.nsqadmin.access.permissions import export_only
 from nsqfast.nsqadmin.cluster.history_tables import CHANNEL_COLUMNS, NODE_COLUMNS, Key, Series
 from nsqfast.nsqadmin.context import Context
-from nsqfast.nsqadmin.web.elements import Link
 from nsqfast.nsqadmin.web.export import quote_formula
-from nsqfast.nsqadmin.web.query import Query
+from nsqfast.nsqadmin.web.request import Query
+from nsqfast.nsqadmin.web.texts import Link
 
 RANGES = {"15m": 900, "1h": 3600, "6h": 6 * 3600, "24h": 24 * 3600}
 RANGE_NAMES = {"15m": "15 min", "1h": "1 h", "6h": "6 h", "24h": "24 h"}

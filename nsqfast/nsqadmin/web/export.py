@@ -15,14 +15,13 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from nsqfast.nsqadmin.access.permissions import export_only
-from nsqfast.nsqadmin.access.roles import user_of
+from nsqfast.nsqadmin.access.users import user_of
 from nsqfast.nsqadmin.cluster.slices import Slices
 from nsqfast.nsqadmin.context import Context
 from nsqfast.nsqadmin.web.live import Live
-from nsqfast.nsqadmin.web.pages import PageNotFoundError
-from nsqfast.nsqadmin.web.query import Query
+from nsqfast.nsqadmin.web.request import Query
 from nsqfast.nsqadmin.web.tables import Table, Value
-from nsqfast.nsqadmin.web.views import Views
+from nsqfast.nsqadmin.web.view import PageNotFoundError, Views
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 

@@ -11,8 +11,8 @@ from urllib.parse import urlencode
 
 from nsqfast.nsqadmin.context import Context
 from nsqfast.nsqadmin.options import Options
-from nsqfast.nsqadmin.web.elements import Link
-from nsqfast.nsqadmin.web.query import Query
+from nsqfast.nsqadmin.web.request import Query
+from nsqfast.nsqadmin.web.texts import Link
 
 TIMEFRAMES = ("2h", "1h", "12h", "24h", "48h", "168h", "off")  # the first is the default
 COUNTERS = frozenset({"requeue_count", "timeout_count", "message_count", "gc_runs"})

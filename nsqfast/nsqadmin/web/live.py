@@ -13,11 +13,10 @@ import msgspec
 from aiohttp import web
 
 from nsqfast.nsqadmin.access.permissions import refuse
-from nsqfast.nsqadmin.access.roles import user_of
+from nsqfast.nsqadmin.access.users import user_of
 from nsqfast.nsqadmin.context import Context
-from nsqfast.nsqadmin.web.pages import Page, PageNotFoundError
-from nsqfast.nsqadmin.web.query import Query
-from nsqfast.nsqadmin.web.views import Views
+from nsqfast.nsqadmin.web.request import Query
+from nsqfast.nsqadmin.web.view import Page, PageNotFoundError, Views
 
 AFTER_POLL_S = 0.1  # the duration of a poll of a medium-sized cluster
 NEXT_S_MIN = 0.5

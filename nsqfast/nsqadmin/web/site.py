@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import functools
 import time
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from aiohttp import web
@@ -12,21 +12,34 @@ from aiohttp import web
 from nsqfast.nsqadmin.access.answers import PAGES as PAGES_KEY
 from nsqfast.nsqadmin.access.identity import NOBODY, access_of, csrf_token, session_of
 from nsqfast.nsqadmin.access.permissions import admin_only
-from nsqfast.nsqadmin.access.roles import USER_KEY, Role, user_of
+from nsqfast.nsqadmin.access.users import USER_KEY, Role, user_of
 from nsqfast.nsqadmin.cluster.model import EMPTY
-from nsqfast.nsqadmin.context import Context
+from nsqfast.nsqadmin.context import Context, context_of
 from nsqfast.nsqadmin.web.assets import Assets
-from nsqfast.nsqadmin.web.banner import add_banner
 from nsqfast.nsqadmin.web.export import Export
 from nsqfast.nsqadmin.web.live import Live
-from nsqfast.nsqadmin.web.page import PAGES
-from nsqfast.nsqadmin.web.pages import Page, PageNotFoundError
-from nsqfast.nsqadmin.web.query import Query
+from nsqfast.nsqadmin.web.pages.audit import AUDIT_PAGE
+from nsqfast.nsqadmin.web.pages.channel import CHANNEL_PAGE
+from nsqfast.nsqadmin.web.pages.nodes import LOOKUP_PAGE, NODE_PAGE, NODES_PAGE
+from nsqfast.nsqadmin.web.pages.overview import COUNTER_PAGE, OVERVIEW_PAGE
+from nsqfast.nsqadmin.web.pages.problems import PROBLEMS_PAGE
+from nsqfast.nsqadmin.web.pages.topics import TOPIC_PAGE, TOPICS_PAGE
 from nsqfast.nsqadmin.web.render import make_environment, render
-from nsqfast.nsqadmin.web.theme import set_theme, theme_of
-from nsqfast.nsqadmin.web.view import View
-from nsqfast.nsqadmin.web.views import Views
+from nsqfast.nsqadmin.web.request import Query
+from nsqfast.nsqadmin.web.view import Page, PageNotFoundError, View, Views, add_banner
 
+PAGES = (
+    OVERVIEW_PAGE,
+    TOPICS_PAGE,
+    TOPIC_PAGE,
+    CHANNEL_PAGE,
+    NODES_PAGE,
+    NODE_PAGE,
+    LOOKUP_PAGE,
+    COUNTER_PAGE,
+    PROBLEMS_PAGE,
+    AUDIT_PAGE,
+)
 FIRST_TICK_S = 2.0  # how long a page waits for it after the start
 SECTIONS = (
     ("overview", "Overview", "/"),
@@ -36,6 +49,9 @@ SECTIONS = (
     ("audit", "Audit", "/audit"),
 )
 MORE = (("lookup", "Lookup", "/lookup"), ("counter", "Counter", "/counter"))  # at the foot
+Theme = Literal["auto", "light", "dark"]
+THEME_COOKIE = "nsqadmin_theme"
+YEAR_S = 365 * 86400
 FOR_ADMINS = {page.section for page in PAGES if page.is_for_admins}
 
 
@@ -158,6 +174,26 @@ class Site:
 
     async def _go_home(self, _request: web.Request) -> web.Response:
         raise web.HTTPFound(self._context.urls.to("/"))
+
+
+def theme_of(request: web.Request) -> Theme:
+    """The value of data-theme."""
+    match request.cookies.get(THEME_COOKIE):
+        case "light":
+            return "light"
+        case "dark":
+            return "dark"
+    return "auto"
+
+
+async def set_theme(request: web.Request) -> web.Response:
+    """GET /ui/theme?to=dark&next=PATH, for browsers without scripts."""
+    urls = context_of(request).urls
+    theme = request.query.get("to", "")
+    answer = web.HTTPSeeOther(urls.own(request.query.get("next", "")))
+    if theme in ("auto", "light", "dark"):
+        answer.set_cookie(THEME_COOKIE, theme, path=urls.to("/"), max_age=YEAR_S, samesite="Lax")
+    raise answer
 
 
 def add_routes(app: web.Application, context: Context) -> Site:

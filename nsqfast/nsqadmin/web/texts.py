@@ -1,4 +1,4 @@
-"""The format of numbers, rates, sizes, durations and times for pages, /ui/live and problems.
+"""The format of numbers, rates, sizes, durations and times for pages, /ui/live and problems; chips and links.
 
 Unknown values are an en dash. Times are in the server's zone, and js/times.js shows them in the browser's; ages are
 relative, so they need none.
@@ -6,8 +6,9 @@ relative, so they need none.
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import isfinite
-from typing import Self
+from typing import Any, Literal, Self
 
 from markupsafe import Markup, escape
 
@@ -168,3 +169,29 @@ def _timed(unix: float | None, form: str) -> str:
 def plural(number: int, one: str, many: str = "") -> str:
     """1 node, 2 nodes"""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+Kind = Literal["ok", "warn", "crit", "info", "off"]
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A chip: `kind` determines shape and colour, and `word` says the same."""
+
+    kind: Kind
+    word: str
+    title: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """As `/ui/live` sends it."""
+        return {"kind": self.kind, "word": pieces_of(self.word), "title": self.title}
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A crumb, a tab, a filter; `count` is the key in View.texts of a number after the text."""
+
+    text: str
+    href: str
+    is_current: bool = False
+    count: str = ""

@@ -1,8 +1,8 @@
 """The content of a page, defined once: its template renders a View, and `/ui/live` sends the same View to the open
 page.
 
-A page is `Page(name, route, build, template)` (web.pages); `build(request: PageRequest) -> View` reads
-`request.cluster` (web.page_request) and nothing else that changes, so all viewers of one address share one View per
+A page is `Page(name, route, build, template)`; `build(request: PageRequest) -> View` reads
+`request.cluster` (web.request) and nothing else that changes, so all viewers of one address share one View per
 tick. Texts come from web.texts. Everything is plain text: templates escape it, scripts set it as textContent. A text
 with times is a texts.Timed, and a list of its pieces in JSON.
 
@@ -26,13 +26,27 @@ path of a sparkline in a box of 60 x 16) it has, in the order of the table's col
 are cloned from `<template data-row="TABLE">`; rows are known by `data-key`.
 """
 
-from collections.abc import Mapping
+import asyncio
+import hashlib
+import re
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import unquote
 
-from nsqfast.nsqadmin.web.elements import Link, State
+import msgspec
+
+from nsqfast.nsqadmin.access.users import Role
+from nsqfast.nsqadmin.cluster.model import Cluster, Lookupd, Node, NodeState
+from nsqfast.nsqadmin.context import Context
+from nsqfast.nsqadmin.problems.cases import Severity
+from nsqfast.nsqadmin.problems.node_rules import LOOKUPD_DOWN, NODE_DOWN
+from nsqfast.nsqadmin.problems.report import Problem
+from nsqfast.nsqadmin.web import texts
+from nsqfast.nsqadmin.web.request import FactsOfTick, PageRequest, Query
 from nsqfast.nsqadmin.web.tables import Table
-from nsqfast.nsqadmin.web.texts import pieces_of
+from nsqfast.nsqadmin.web.texts import Link, State, pieces_of
 
 
 @dataclass(slots=True)
@@ -63,3 +77,182 @@ class View:
             "tables": {name: table.to_json() for name, table in self.tables.items()},
             "data": self.data,
         }
+
+
+NEAR_MAX = 8
+SCORE_MIN = 0.3
+
+
+def _letter_pairs(name: str) -> set[str]:
+    folded = f" {name.lower()} "
+    return {folded[index : index + 2] for index in range(len(folded) - 1)}
+
+
+def rank_similar_names(wanted: str, names: Iterable[str]) -> list[str]:
+    """The best first, by the pairs of letters that they share (Dice's coefficient)."""
+    pairs = _letter_pairs(wanted)
+    scored = []
+    for name in names:
+        others = _letter_pairs(name)
+        score = 2 * len(pairs & others) / (len(pairs) + len(others))
+        if score >= SCORE_MIN:
+            scored.append((-score, name))
+    return [name for _, name in sorted(scored)[:NEAR_MAX]]
+
+
+async def find_similar_names(wanted: str, names: Iterable[str]) -> list[str]:
+    """In a thread: it takes milliseconds with thousands of names."""
+    return await asyncio.to_thread(rank_similar_names, wanted[:256], list(names))
+
+
+class PageNotFoundError(Exception):
+    """No such topic, channel or node; `near` are links to similar names."""
+
+    def __init__(self, kind: str, name: str, near: list[tuple[str, str]]) -> None:
+        super().__init__(f"No {kind} {name}")
+        self.kind = kind
+        self.name = name
+        self.near = near
+
+
+Build = Callable[[PageRequest], Awaitable[View]]
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """`route` is below --base-path: `/topics/{topic}`. `section` is its entry in the navigation."""
+
+    name: str
+    route: str
+    build: Build
+    template: str
+    section: str = ""
+    is_live: bool = True  # `/ui/live` supports it, and its Views are shared
+    is_for_admins: bool = False  # others get 403 from the page, its updates and its exports
+
+    def match(self, path: str) -> dict[str, str] | None:
+        """The parts of a quoted path without --base-path; None if it is another page's."""
+        pattern = re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", self.route)
+        found = re.fullmatch(pattern, path)
+        return {name: unquote(part) for name, part in found.groupdict().items()} if found else None
+
+
+BANNER_LINES_MAX = 5
+SILENT = (NODE_DOWN, LOOKUPD_DOWN)
+ERROR_SIZE_MAX = 200
+
+
+def add_banner(view: View, cluster: Cluster, problems: Iterable[Problem]) -> None:
+    """The lines above every page while a node does not answer: which, why and since when.
+
+    There are at most BANNER_LINES_MAX, the last of which says how many more there are; they have the colour of the
+    worst problem. The View gets the texts `banner.0` to `banner.N` and says which of them are shown;
+    templates/banner.html contains them.
+    """
+    lines = banner_lines(cluster)
+    if len(lines) > BANNER_LINES_MAX:
+        rest = len(lines) - BANNER_LINES_MAX + 1
+        lines = [*lines[: BANNER_LINES_MAX - 1], f"{rest} more do not answer; see Nodes"]
+    is_critical = any(
+        each.rule in SILENT and each.severity is Severity.CRIT and not each.muted_until
+        for each in problems
+    )
+    view.shown["banner"] = bool(lines)
+    view.shown["banner-errors"] = is_critical
+    view.shown["banner-warnings"] = not is_critical
+    for number in range(BANNER_LINES_MAX):
+        view.texts[f"banner.{number}"] = lines[number] if number < len(lines) else ""
+        view.shown[f"banner.{number}"] = number < len(lines)
+
+
+def banner_lines(cluster: Cluster) -> list[str]:
+    """nsqlookupd first: without them the list of nodes may be old."""
+    silent = [each for each in cluster.lookupds.values() if not each.is_up]
+    lines = [lookupd_line(each) for each in silent]
+    if silent and len(silent) == len(cluster.lookupds):
+        lines.insert(0, "No nsqlookupd answers: the list of nodes is the last that was known")
+    return lines + [
+        node_line(node)
+        for node in cluster.nodes.values()
+        if node.state is NodeState.DOWN and not node.is_planned(cluster.at)
+    ]
+
+
+def lookupd_line(lookupd: Lookupd) -> str:
+    """`nsqlookupd 127.0.0.1:4161 has not answered since 11:24:03: Connection refused`"""
+    since = lookupd.answered_at or lookupd.since
+    silent = f"nsqlookupd {lookupd.address} has not answered since "
+    return texts.Timed(silent, texts.clock(since), cause(lookupd.error))
+
+
+def node_line(node: Node) -> str:
+    """The same for an nsqd; its numbers are old."""
+    name = f"{node.hostname} ({node.key})" if node.hostname else node.key
+    since = texts.clock(node.since)
+    return texts.Timed(f"nsqd {name} has been down since ", since, cause(node.error))
+
+
+def cause(error: str) -> str:
+    """The suffix with the cause; nothing if it is unknown."""
+    return f": {error[:ERROR_SIZE_MAX]}" if error else ""
+
+
+ENTRIES_MAX = 256
+
+Key = tuple[str, tuple[tuple[str, str], ...], str, Role]
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A View of one tick; `changed` is the tick since which it has not changed."""
+
+    view: View
+    cluster: Cluster
+    body: bytes  # its JSON
+    digest: bytes
+    changed: int
+
+
+@dataclass(slots=True)
+class _Entry:
+    tick: int
+    task: asyncio.Task[Made]
+    last: Made | None = None
+
+
+class Views:
+    """The last ENTRIES_MAX addresses are kept."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._entries: OrderedDict[Key, _Entry] = OrderedDict()
+        self._facts = FactsOfTick()
+
+    async def get(self, page: Page, match: Mapping[str, str], query: Query, role: Role) -> Made:
+        """The View of the current tick; raises what `page.build` raises."""
+        cluster = self._context.poller.cluster
+        key: Key = (page.name, tuple(sorted(match.items())), query.text(), role)
+        entry = self._entries.get(key)
+        if entry is None or entry.tick != cluster.tick:
+            request = PageRequest(self._context, cluster, role, match, query, self._facts)
+            last = entry.last if entry is not None else None
+            task = asyncio.get_running_loop().create_task(make(page, request, last))
+            entry = self._entries[key] = _Entry(cluster.tick, task, last)
+        self._entries.move_to_end(key)
+        while len(self._entries) > ENTRIES_MAX:
+            self._entries.popitem(last=False)
+        # Others wait for the same task, so it continues when this viewer leaves.
+        entry.last = await asyncio.shield(entry.task)
+        return entry.last
+
+
+async def make(page: Page, request: PageRequest, last: Made | None) -> Made:
+    """One View; if nothing has changed since `last`, it keeps its tick."""
+    view = await page.build(request)
+    await asyncio.sleep(0)  # the rows were made in the same slice
+    add_banner(view, request.cluster, request.context.problems.found)
+    body = msgspec.json.encode(view.to_json())
+    digest = hashlib.blake2b(body, digest_size=16).digest()
+    is_same = last is not None and last.digest == digest
+    changed = last.changed if last is not None and is_same else request.cluster.tick
+    return Made(view, request.cluster, body, digest, changed)

@@ -1,28 +1,223 @@
-"""/topics/T/C: a channel's state and charts; the tab chooses its nodes, its clients or its messages.
-
-A tab of TABS has a `build` that fills the View and a `template` that is included; messages are pages of their own.
-"""
+"""The table of a channel's consumers: one row per connection to one nsqd."""
 
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
-from nsqfast.nsqadmin.cluster.model import Channel, Topic
-from nsqfast.nsqadmin.cluster.probes import Consumers
-from nsqfast.nsqadmin.web import consumer_table, texts
+from nsqfast.nsqadmin.cluster.answers import Client
+from nsqfast.nsqadmin.cluster.model import Channel, Cluster, Node, Topic
+from nsqfast.nsqadmin.cluster.probes import Consumer, Consumers
+from nsqfast.nsqadmin.urls import Urls
+from nsqfast.nsqadmin.web import texts
 from nsqfast.nsqadmin.web.charts import POINT_S, Chart, Line, make_plan
-from nsqfast.nsqadmin.web.elements import Link, State
-from nsqfast.nsqadmin.web.facts import GROWS_S_MIN, pause_actions, paused_state
 from nsqfast.nsqadmin.web.graphite import CHANNEL_METRICS, make_pictures
-from nsqfast.nsqadmin.web.near import near_names
-from nsqfast.nsqadmin.web.page.parts import CHANNEL_NODES, Share, make_shares
-from nsqfast.nsqadmin.web.page.problems import own_problems
-from nsqfast.nsqadmin.web.page.topic import find_topic, set_state
-from nsqfast.nsqadmin.web.page_request import PageRequest
-from nsqfast.nsqadmin.web.pages import Page, PageNotFoundError
-from nsqfast.nsqadmin.web.tables import Column, TableSpec, make_table
-from nsqfast.nsqadmin.web.tabs import make_tab, message_tabs, tab_texts
-from nsqfast.nsqadmin.web.view import View
+from nsqfast.nsqadmin.web.pages.problems import own_problems
+from nsqfast.nsqadmin.web.pages.shares import (
+    CHANNEL_NODES,
+    Share,
+    make_shares,
+    pause_actions,
+    paused_state,
+)
+from nsqfast.nsqadmin.web.pages.topics import find_topic, set_state
+from nsqfast.nsqadmin.web.request import GROWS_S_MIN, PageRequest
+from nsqfast.nsqadmin.web.tables import Column, Searchable, TableSpec, make_table
+from nsqfast.nsqadmin.web.texts import Link, State
+from nsqfast.nsqadmin.web.view import Page, PageNotFoundError, View, find_similar_names
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerRow:
+    """`connected_s` is relative to the tick, by the clock of this machine."""
+
+    consumer: Consumer
+    node: Node
+    connected_s: float
+    channel: Channel
+
+    @property
+    def client(self) -> Client:
+        """nsqd's data about it."""
+        return self.consumer.client
+
+
+def make_consumer_rows(
+    cluster: Cluster, channel: Channel, consumers: Consumers
+) -> list[ConsumerRow]:
+    """Those near to their node first, as in nsqadmin: same zone, same region, others."""
+    rows = [
+        ConsumerRow(
+            each,
+            cluster.nodes[each.node],
+            max(0.0, cluster.at - each.client.connect_ts),
+            channel,
+        )
+        for each in consumers.all()
+        if each.node in cluster.nodes
+    ]
+    return sorted(rows, key=lambda row: (row.node.hostname, row.node.key, -nearness(row)))
+
+
+def nearness(row: ConsumerRow) -> int:
+    """2 in the zone of its node, 1 in its region, 0 elsewhere or unknown."""
+    node, client = row.node, row.client
+    if not client.topology_region or client.topology_region != node.topology_region:
+        return 0
+    return 2 if client.topology_zone and client.topology_zone == node.topology_zone else 1
+
+
+def attribute_states(row: ConsumerRow) -> list[State]:
+    """Its negotiated features, identity and location."""
+    client = row.client
+    states = []
+    if client.sample_rate:
+        states.append(State("info", f"sampled {client.sample_rate} %"))
+    if client.tls:
+        parts = [client.tls_version, client.tls_cipher_suite, client.tls_negotiated_protocol]
+        states.append(State("info", "TLS", " ".join(part for part in parts if part)))
+    if client.deflate:
+        states.append(State("info", "Deflate"))
+    if client.snappy:
+        states.append(State("info", "Snappy"))
+    if client.authed:
+        parts = [client.auth_identity, client.auth_identity_url]
+        states.append(State("info", "authenticated", " ".join(part for part in parts if part)))
+    place = "/".join(part for part in (client.topology_region, client.topology_zone) if part)
+    if place:
+        states.append(State("info", place, "region/zone"))
+    near = nearness(row)
+    if near:
+        states.append(State("ok", "same zone" if near == 2 else "same region", "as its nsqd"))
+    return states
+
+
+def host_text(row: ConsumerRow) -> str:
+    """`HOST:PORT (ID)`, with the id only if it adds something."""
+    client = row.client
+    port = client.remote_address.rpartition(":")[2]
+    host = f"{client.hostname}:{port}" if client.hostname else client.remote_address
+    return host if client.client_id in ("", client.hostname) else f"{host} ({client.client_id})"
+
+
+def held_s(row: ConsumerRow) -> float | None:
+    """Since its last FIN or REQ, if it has messages; None: below a second, or not reported."""
+    return row.client.held_ms / 1e3 or None
+
+
+def _names(row: ConsumerRow) -> dict[str, str]:
+    return {
+        "topic": row.channel.topic,
+        "channel": row.channel.name,
+        "node": row.node.key,
+        "client": row.client.remote_address,
+    }
+
+
+def _consumer_node_address(request: PageRequest, row: ConsumerRow) -> str:
+    return request.context.urls.node(row.node.key)
+
+
+CLIENT_COLUMNS: Sequence[Column[ConsumerRow]] = (
+    Column("host", "Client", host_text, title=lambda row: row.client.remote_address),
+    Column("user_agent", "User agent", lambda row: row.client.user_agent, priority=3),
+    Column(
+        "attributes",
+        "Attributes",
+        lambda row: ", ".join(state.word for state in attribute_states(row)),
+        chips=attribute_states,
+        kind="chips",
+        priority=3,
+        can_sort=False,
+    ),
+    Column(
+        "node",
+        "Node",
+        lambda row: row.node.key,
+        href=_consumer_node_address,
+        priority=2,
+    ),
+    Column("rdy", "RDY", lambda row: row.client.ready_count, texts.count, "number"),
+    Column("in_flight", "In flight", lambda row: row.client.in_flight_count, texts.count, "number"),
+    Column(
+        "held",
+        "Held for",
+        held_s,
+        texts.duration,
+        "number",
+        2,
+        help="Since its last FIN or REQ, while it has messages in flight",
+    ),
+    Column(
+        "oldest",
+        "Oldest",
+        lambda row: row.client.oldest_in_flight_ms / 1e3 or None,
+        texts.duration,
+        "number",
+        3,
+        help="Since the oldest message in flight to it was delivered",
+    ),
+    Column("finish_s", "Finished/s", lambda row: row.consumer.finish_s, texts.rate, "number", 2),
+    Column("finished", "Finished", lambda row: row.client.finish_count, texts.count, "number", 4),
+    Column("requeued", "Requeued", lambda row: row.client.requeue_count, texts.count, "number", 2),
+    Column(
+        "timed_out", "Timed out", lambda row: row.client.timeout_count, texts.count, "number", 3
+    ),
+    Column("messages", "Messages", lambda row: row.client.message_count, texts.count, "number", 4),
+    Column("connected", "Connected", lambda row: row.connected_s, texts.duration, "number", 3),
+)
+
+CLIENTS: TableSpec[ConsumerRow] = TableSpec(
+    name="clients",
+    caption="Clients",
+    columns=CLIENT_COLUMNS,
+    key=lambda row: row.consumer.key,
+    data=_names,
+    has_actions=True,
+    searchable=Searchable(
+        text=lambda row: f"{host_text(row)} {row.client.user_agent} {row.client.remote_address}",
+        flags={"no:rdy": lambda row: row.client.ready_count == 0},
+        numbers={
+            "rdy": lambda row: row.client.ready_count,
+            "in_flight": lambda row: row.client.in_flight_count,
+            "finished": lambda row: row.client.finish_count,
+            "requeued": lambda row: row.client.requeue_count,
+            "held": held_s,
+            "timed_out": lambda row: row.client.timeout_count,
+        },
+    ),
+    empty="Nobody consumes this channel.",
+    search_label="Search clients",
+)
+
+
+COUNTS: dict[str, Callable[[Channel], int]] = {
+    "nodes": lambda channel: len(channel.parts),
+    "clients": lambda channel: channel.counts.client_count,
+    "deferred": lambda channel: channel.counts.deferred_count,
+}
+
+
+def make_tab(name: str, label: str, href: str, *, is_current: bool = False) -> Link:
+    """With its number, if it has one."""
+    return Link(label, href, is_current, f"tab.{name}" if name in COUNTS else "")
+
+
+def message_tabs(urls: Urls, topic: str, channel: str, current: str = "") -> list[Link]:
+    """`current` is "messages" or "deferred"."""
+    page = urls.channel(topic, channel)
+    given = (("messages", "Messages"), ("deferred", "Deferred"))
+    return [
+        make_tab(name, label, f"{page}/{name}", is_current=name == current) for name, label in given
+    ]
+
+
+def tab_texts(channel: Channel | None) -> dict[str, str]:
+    """For View.texts; unknown values for a channel that no tick has seen."""
+    return {
+        f"tab.{name}": texts.count(count(channel) if channel else None)
+        for name, count in COUNTS.items()
+    }
+
 
 QUANTILES = (0.5, 0.95, 0.99, 1.0)
 ERRORS_MAX = 5
@@ -133,8 +328,8 @@ async def build_nodes(request: ChannelRequest) -> None:
 async def build_clients(request: ChannelRequest) -> None:
     """Its consumers; nodes that did not answer are named."""
     cluster, found = request.page.cluster, request.consumers
-    rows = consumer_table.make_rows(cluster, request.channel, found)
-    request.view.tables["clients"] = make_table(request.page, consumer_table.SPEC, rows)
+    rows = make_consumer_rows(cluster, request.channel, found)
+    request.view.tables["clients"] = make_table(request.page, CLIENTS, rows)
     silent = [
         part.node
         for part in request.channel.parts
@@ -224,7 +419,7 @@ async def find_channel(request: PageRequest) -> tuple[Topic, Channel]:
     channel = topic.channels.get(name)
     if channel is None:
         urls = request.context.urls
-        near = await near_names(name, topic.channels)
+        near = await find_similar_names(name, topic.channels)
         links = [(f"{topic.name}/{other}", urls.channel(topic.name, other)) for other in near]
         raise PageNotFoundError(
             "channel", f"{topic.name}/{name}", links or [(topic.name, urls.topic(topic.name))]
@@ -311,4 +506,4 @@ def tab_query(request: PageRequest, name: str) -> str:
     return "&".join(f"{key}={value}" for key, value in {"tab": name, **kept}.items() if value)
 
 
-PAGE = Page("channel", "/topics/{topic}/{channel}", build, "channel.html", "topics")
+CHANNEL_PAGE = Page("channel", "/topics/{topic}/{channel}", build, "channel.html", "topics")

@@ -1,13 +1,10 @@
 """/audit: the last thousand actions, the newest first; only for admins, because of users' names and addresses."""
 
 from nsqfast.nsqadmin.access.audit import Entry
-from nsqfast.nsqadmin.web.elements import Kind, State
-from nsqfast.nsqadmin.web.page_request import PageRequest
-from nsqfast.nsqadmin.web.pages import Page
-from nsqfast.nsqadmin.web.search import Searchable
-from nsqfast.nsqadmin.web.tables import Column, TableSpec, make_table
-from nsqfast.nsqadmin.web.texts import Timed, plural
-from nsqfast.nsqadmin.web.view import View
+from nsqfast.nsqadmin.web.request import PageRequest
+from nsqfast.nsqadmin.web.tables import Column, Searchable, TableSpec, make_table
+from nsqfast.nsqadmin.web.texts import Kind, State, Timed, plural
+from nsqfast.nsqadmin.web.view import Page, View
 
 KINDS: dict[str, Kind] = {"ok": "ok", "partial": "warn", "failed": "crit", "refused": "crit"}
 RESULTS_SHOWN = 3
@@ -113,4 +110,4 @@ async def build(request: PageRequest) -> View:
     return View("Audit", tables={"audit": make_table(request, TABLE, request.context.audit.last())})
 
 
-PAGE = Page("audit", "/audit", build, "audit.html", "audit", is_for_admins=True)
+AUDIT_PAGE = Page("audit", "/audit", build, "audit.html", "audit", is_for_admins=True)

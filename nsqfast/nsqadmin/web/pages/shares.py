@@ -5,13 +5,20 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from nsqfast.nsqadmin.cluster.answers import ChannelStats, DrainFigures
-from nsqfast.nsqadmin.cluster.model import Channel, Cluster, Counts, Node, NodePart, NodeState
+from nsqfast.nsqadmin.cluster.model import (
+    Channel,
+    Cluster,
+    Counts,
+    Node,
+    NodePart,
+    NodeState,
+    Topic,
+)
+from nsqfast.nsqadmin.problems.report import Problem
 from nsqfast.nsqadmin.web import texts
-from nsqfast.nsqadmin.web.elements import State
-from nsqfast.nsqadmin.web.facts import GROWS_S_MIN, channel_states, paused_word
-from nsqfast.nsqadmin.web.page_request import PageRequest
-from nsqfast.nsqadmin.web.search import Searchable
-from nsqfast.nsqadmin.web.tables import Column, TableSpec
+from nsqfast.nsqadmin.web.request import GROWS_S_MIN, PageRequest, TopicFacts
+from nsqfast.nsqadmin.web.tables import Column, Searchable, TableSpec
+from nsqfast.nsqadmin.web.texts import State
 
 
 def node_state(node: Node, at: float) -> State:
@@ -37,6 +44,69 @@ def drain_state(drain: DrainFigures) -> State:
     held = f"; nobody gets {texts.count(drain.held)} of them" if drain.held else ""
     word = texts.Timed(f"draining: {texts.count(drain.messages)} left", *until)
     return State("warn" if drain.held else "info", word, since + held)
+
+
+def paused_state(item: Topic | Channel) -> State | None:
+    """On how many of its nodes it is paused; None if on none."""
+    paused, parts = item.paused_parts, len(item.parts)
+    if not paused:
+        return None
+    word = "paused" if paused == parts else f"paused on {paused} of {parts}"
+    return State("warn", word)
+
+
+def pause_actions(item: Topic | Channel) -> dict[str, bool]:
+    """Which of the two buttons its page shows."""
+    word = paused_word(item)
+    return {"can-pause": word != "all", "can-unpause": word != "none"}
+
+
+def paused_word(item: Topic | Channel) -> str:
+    """For the menus of rows: a topic paused everywhere cannot be paused again."""
+    paused = item.paused_parts
+    return "none" if not paused else "all" if paused == len(item.parts) else "some"
+
+
+def topic_states(facts: TopicFacts, problems: Sequence[Problem] = ()) -> list[State]:
+    """The chips of a topic's row: its problems, the worst first, and what else is special."""
+    states = problem_states(problems)
+    if paused := paused_state(facts.topic):
+        states.append(paused)
+    if facts.paused_channels:
+        count = facts.paused_channels
+        word = "channel paused" if count == 1 else f"{count:,} channels paused"
+        states.append(State("warn", word))
+    if facts.is_inactive:
+        states.append(State("off", "inactive", "only nsqlookupd knows it: no nsqd has it"))
+    if facts.topic.is_ephemeral:
+        states.append(State("info", "ephemeral"))
+    return states
+
+
+def channel_states(channel: Channel, problems: Sequence[Problem] = ()) -> list[State]:
+    """The same of a channel."""
+    states = problem_states(problems)
+    if paused := paused_state(channel):
+        states.append(paused)
+    if channel.is_ephemeral:
+        states.append(State("info", "ephemeral"))
+    return states
+
+
+def problem_states(problems: Sequence[Problem]) -> list[State]:
+    """One for each rule that is broken, with the evidence; a muted problem is grey."""
+    worst: dict[str, Problem] = {}
+    for problem in problems:
+        worst.setdefault(problem.rule, problem)
+    return [
+        State("off" if problem.muted_until else problem.severity.value, words(rule), problem.text)
+        for rule, problem in worst.items()
+    ]
+
+
+def words(rule: str) -> str:
+    """`no_consumers` is "no consumers"."""
+    return rule.replace("_", " ")
 
 
 def memory_and_disk(counts: Counts) -> str:

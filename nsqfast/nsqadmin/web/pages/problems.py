@@ -10,12 +10,10 @@ from nsqfast.nsqadmin.problems.queue_rules import CONSUMER_STUCK, STUCK
 from nsqfast.nsqadmin.problems.report import Problem
 from nsqfast.nsqadmin.problems.silences import Scope, Silence
 from nsqfast.nsqadmin.web import texts
-from nsqfast.nsqadmin.web.elements import State
-from nsqfast.nsqadmin.web.page_request import PageRequest
-from nsqfast.nsqadmin.web.pages import Page
-from nsqfast.nsqadmin.web.search import Searchable
-from nsqfast.nsqadmin.web.tables import Column, Table, TableSpec, make_table
-from nsqfast.nsqadmin.web.view import View
+from nsqfast.nsqadmin.web.request import PageRequest
+from nsqfast.nsqadmin.web.tables import Column, Searchable, Table, TableSpec, make_table
+from nsqfast.nsqadmin.web.texts import State
+from nsqfast.nsqadmin.web.view import Page, View
 
 WORDS = {"crit": "Critical", "warn": "Warning", "info": "Note"}
 CLOCK = re.compile(r"(?:(?P<day>\d{4}-\d\d-\d\d) )?(?P<clock>\d\d:\d\d) UTC")
@@ -203,4 +201,4 @@ async def build(request: PageRequest) -> View:
     )
 
 
-PAGE = Page("problems", "/problems", build, "problems.html", "problems")
+PROBLEMS_PAGE = Page("problems", "/problems", build, "problems.html", "problems")

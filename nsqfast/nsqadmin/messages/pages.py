@@ -1,4 +1,7 @@
-"""The pages of messages: waiting ones of a channel or a topic, and deferred ones of a channel, each at one moment."""
+"""The pages of messages, and the same as JSON: waiting ones of a channel or a topic, and deferred ones of a channel.
+
+A page shows each node's messages at the moment that stands beside them.
+"""
 
 import datetime as dt
 from collections.abc import Sequence
@@ -7,31 +10,30 @@ from dataclasses import dataclass
 import msgspec
 from aiohttp import web
 
-from nsqfast.nsqadmin.access.permissions import may_see_bodies
-from nsqfast.nsqadmin.access.roles import user_of
+from nsqfast.nsqadmin.access.permissions import admin_only, may_see_bodies
+from nsqfast.nsqadmin.access.users import user_of
 from nsqfast.nsqadmin.cluster.model import NodePart
 from nsqfast.nsqadmin.context import Context
-from nsqfast.nsqadmin.messages.look import (
+from nsqfast.nsqadmin.messages.bodies import Masks
+from nsqfast.nsqadmin.messages.changes import Changes
+from nsqfast.nsqadmin.messages.peek import (
     FILTER_SIZE_MAX,
     PIECE_SIZE_MAX,
-    Look,
-    Looker,
-    Picture,
+    NodeMessages,
+    Peeker,
+    PeekQuery,
     nodes_of,
-    read_look,
+    read_peek_query,
     without_filter,
     write_since,
 )
+from nsqfast.nsqadmin.messages.tail import Tails
 from nsqfast.nsqadmin.results import Result, outcome_of
-from nsqfast.nsqadmin.web.elements import Link
-from nsqfast.nsqadmin.web.near import near_names
-from nsqfast.nsqadmin.web.page.channel import TABS
-from nsqfast.nsqadmin.web.page_request import PageRequest
-from nsqfast.nsqadmin.web.pages import Page, PageNotFoundError
-from nsqfast.nsqadmin.web.query import Query
+from nsqfast.nsqadmin.web.pages.channel import TABS, make_tab, message_tabs, tab_texts
+from nsqfast.nsqadmin.web.request import PageRequest, Query
 from nsqfast.nsqadmin.web.site import Site
-from nsqfast.nsqadmin.web.tabs import make_tab, message_tabs, tab_texts
-from nsqfast.nsqadmin.web.view import View
+from nsqfast.nsqadmin.web.texts import Link
+from nsqfast.nsqadmin.web.view import Page, PageNotFoundError, View, find_similar_names
 
 VIEW_LABELS = (("json", "JSON"), ("text", "Text"), ("hex", "Hex"))
 STATE_LABELS = (("ready", "Ready"), ("in_flight", "In flight"))
@@ -64,11 +66,11 @@ TOPIC_MESSAGES = Page(
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class Peek:
     """A look and its result."""
 
-    look: Look
-    pictures: list[Picture]
+    look: PeekQuery
+    pictures: list[NodeMessages]
     may_see: bool
     may_filter: bool
 
@@ -76,7 +78,7 @@ class Sight:
 class MessagePages:
     """The pages of one nsqadmin; also as JSON."""
 
-    def __init__(self, context: Context, site: Site, looker: Looker) -> None:
+    def __init__(self, context: Context, site: Site, looker: Peeker) -> None:
         self._context = context
         self._site = site
         self._looker = looker
@@ -100,7 +102,7 @@ class MessagePages:
         query = Query(request.query.items())
         topic, channel = query.get("topic"), query.get("channel")
         try:
-            sight = await self._see(request, read_look(query, topic, channel))
+            sight = await self._see(request, read_peek_query(query, topic, channel))
         except PageNotFoundError as error:
             raise web.HTTPNotFound(text=str(error)) from None
         return json_answer(
@@ -119,7 +121,7 @@ class MessagePages:
         query = Query(request.query.items())
         self._context.poller.seen()
         try:
-            sight = await self._see(request, read_look(query, topic, channel, state))
+            sight = await self._see(request, read_peek_query(query, topic, channel, state))
         except PageNotFoundError as error:
             return await self._site.not_found(request, error)
         values = {"page": page, "query": query, "at": self._context.poller.cluster.at}
@@ -127,7 +129,7 @@ class MessagePages:
             request, page.template, self._view(sight, query, page), values
         )
 
-    async def _see(self, request: web.Request, look: Look) -> Sight:
+    async def _see(self, request: web.Request, look: PeekQuery) -> Peek:
         """Ask the nodes, and audit it."""
         parts = await self._find_parts(look)
         is_admin = user_of(request).is_admin
@@ -138,13 +140,13 @@ class MessagePages:
         nodes = nodes_of(parts, self._context.poller.cluster.nodes, look.node)
         pictures = await self._looker.look(look, nodes, may_see=may_see, is_admin=is_admin)
         await self._note(request, look, pictures, may_see=may_see)
-        return Sight(look, pictures, may_see, may_filter)
+        return Peek(look, pictures, may_see, may_filter)
 
-    async def _find_parts(self, look: Look) -> Sequence[NodePart]:
+    async def _find_parts(self, look: PeekQuery) -> Sequence[NodePart]:
         cluster, urls = self._context.poller.cluster, self._context.urls
         topic = cluster.topics.get(look.topic)
         if topic is None:
-            near = await near_names(look.topic, cluster.topics)
+            near = await find_similar_names(look.topic, cluster.topics)
             raise PageNotFoundError(
                 "topic", look.topic, [(each, urls.topic(each)) for each in near]
             )
@@ -152,14 +154,14 @@ class MessagePages:
             return topic.parts
         channel = topic.channels.get(look.channel)
         if channel is None:
-            near = await near_names(look.channel, topic.channels)
+            near = await find_similar_names(look.channel, topic.channels)
             links = [(each, urls.channel(topic.name, each)) for each in near]
             links = links or [(topic.name, urls.topic(topic.name))]
             raise PageNotFoundError("channel", f"{topic.name}/{look.channel}", links)
         return channel.parts
 
     async def _note(
-        self, request: web.Request, look: Look, pictures: list[Picture], *, may_see: bool
+        self, request: web.Request, look: PeekQuery, pictures: list[NodeMessages], *, may_see: bool
     ) -> None:
         given = {"topic": look.topic, "channel": look.channel, "node": look.node}
         target = {name: value for name, value in given.items() if value}
@@ -180,7 +182,7 @@ class MessagePages:
             request, "peek", target, effect=effect, results=results, outcome=outcome_of(results)
         )
 
-    def _view(self, sight: Sight, query: Query, page: Page) -> View:
+    def _view(self, sight: Peek, query: Query, page: Page) -> View:
         look, urls = sight.look, self._context.urls
         crumbs = [Link("Topics", urls.to("/topics")), Link(look.topic, urls.topic(look.topic))]
         if look.channel:
@@ -216,7 +218,7 @@ class MessagePages:
             },
         )
 
-    def _tabs(self, look: Look, page: Page) -> list[Link]:
+    def _tabs(self, look: PeekQuery, page: Page) -> list[Link]:
         urls = self._context.urls
         channel = urls.channel(look.topic, look.channel)
         tabs = [make_tab(tab.name, tab.label, f"{channel}?tab={tab.name}") for tab in TABS]
@@ -243,3 +245,17 @@ def json_answer(answer: object, status: int = 200) -> web.Response:
     return web.Response(
         body=msgspec.json.encode(answer), status=status, content_type="application/json"
     )
+
+
+def add_routes(app: web.Application, context: Context, site: Site) -> None:
+    """Bodies are left out for users who may not see them; the rest is for everybody who may read."""
+    masks = Masks(context.options.mask_json)
+    pages = MessagePages(context, site, Peeker(context.upstream, masks))
+    app.router.add_get(MESSAGES.route, pages.show_channel)
+    app.router.add_get(DEFERRED.route, pages.show_deferred)
+    app.router.add_get(TOPIC_MESSAGES.route, pages.show_topic)
+    app.router.add_get("/ui/messages", pages.answer)
+    Changes(context).add_routes(app)
+    tails = Tails(context, masks)
+    app.router.add_post("/ui/tail", admin_only(tails.serve))
+    app.on_shutdown.append(tails.stop)

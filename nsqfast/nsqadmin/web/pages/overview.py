@@ -1,4 +1,4 @@
-"""/: current problems, six totals, rates and depth over time, the worst backlogs, the nodes."""
+"""/: current problems, six totals, charts, the worst backlogs, the nodes. /counter: messages as a running number."""
 
 import asyncio
 import heapq
@@ -8,13 +8,13 @@ from nsqfast.nsqadmin.cluster.model import Channel, Cluster, NodeState
 from nsqfast.nsqadmin.problems.silences import Silence
 from nsqfast.nsqadmin.web import texts
 from nsqfast.nsqadmin.web.charts import POINT_S, Chart, Line, make_plan
-from nsqfast.nsqadmin.web.page.nodes import NODES, NodeFacts
-from nsqfast.nsqadmin.web.page.parts import CHANNELS
-from nsqfast.nsqadmin.web.page.problems import TABLE as PROBLEMS
-from nsqfast.nsqadmin.web.page_request import PageRequest
-from nsqfast.nsqadmin.web.pages import Page
+from nsqfast.nsqadmin.web.graphite import ANY, make_pictures
+from nsqfast.nsqadmin.web.pages.nodes import NODES, NodeFacts
+from nsqfast.nsqadmin.web.pages.problems import TABLE as PROBLEMS
+from nsqfast.nsqadmin.web.pages.shares import CHANNELS
+from nsqfast.nsqadmin.web.request import PageRequest
 from nsqfast.nsqadmin.web.tables import Column, TableSpec, make_table, pick_columns
-from nsqfast.nsqadmin.web.view import View
+from nsqfast.nsqadmin.web.view import Page, View
 
 PROBLEMS_SHOWN = 8
 NODES_SHOWN = 12
@@ -96,7 +96,7 @@ def silenced_line(silence: Silence) -> str:
     return texts.Timed("Everything is silenced until ", until, f": {silence.reason}")
 
 
-async def build(request: PageRequest) -> View:
+async def build_overview(request: PageRequest) -> View:
     """See the module."""
     cluster, totals = request.cluster, request.cluster.totals
     plan = make_plan(request.query, request.context.options.history_ns / 1e9, CHARTS)
@@ -130,4 +130,35 @@ async def build(request: PageRequest) -> View:
     )
 
 
-PAGE = Page("overview", "/", build, "overview.html", "overview")
+OVERVIEW_PAGE = Page("overview", "/", build_overview, "overview.html", "overview")
+
+
+METRICS = ("message_count",)
+
+
+async def add_up(cluster: Cluster) -> tuple[int, float | None]:
+    """Messages, and messages per second; None if no channel's rate is known."""
+    total, rate, is_known = 0, 0.0, False
+    for number, topic in enumerate(cluster.topics.values(), 1):
+        for channel in topic.channels.values():
+            total += channel.counts.message_count
+            if channel.rates is not None:
+                is_known = True
+                rate += channel.rates.in_s
+        if number % SLICE == 0:
+            await asyncio.sleep(0)
+    return total, rate if is_known else None
+
+
+async def build_counter(request: PageRequest) -> View:
+    """Scripts let the number grow at the rate until the next tick."""
+    total, rate = await add_up(request.cluster)
+    return View(
+        "Counter",
+        texts={"count": f"{total:,}", "rate": texts.rate(rate)},
+        facts={"pictures": make_pictures(request.context, request.query, METRICS, ANY, ANY)},
+        data={"count": total, "rate": rate or 0.0},
+    )
+
+
+COUNTER_PAGE = Page("counter", "/counter", build_counter, "counter.html", "counter")

@@ -1,6 +1,11 @@
-"""One look at the waiting messages of a topic or channel: every node is asked once, and nothing changes there."""
+"""A peek at the waiting messages of a topic or channel: every node is asked once, and nothing changes there.
+
+nsqd answers /channel/peek and /topic/peek as docs/PEEK.md says.
+"""
 
 import asyncio
+import base64
+import binascii
 import datetime as dt
 import functools
 import re
@@ -13,10 +18,58 @@ import msgspec
 from nsqfast.nsqadmin.cluster.answers import Slicer, UpstreamError
 from nsqfast.nsqadmin.cluster.client import Upstream
 from nsqfast.nsqadmin.cluster.model import Node, NodePart, NodeState
-from nsqfast.nsqadmin.messages.answers import Peeked, PeekedClient, PeekedMessage
-from nsqfast.nsqadmin.messages.bodies import NOT_ALLOWED, Body, show_body
-from nsqfast.nsqadmin.messages.masks import Masks
-from nsqfast.nsqadmin.web.query import Query
+from nsqfast.nsqadmin.messages.bodies import NOT_ALLOWED, Body, Masks, show_body
+from nsqfast.nsqadmin.web.request import Query
+
+
+class PeekedClient(msgspec.Struct):
+    """The consumer that has a message in flight."""
+
+    client_id: str = ""
+    hostname: str = ""
+    remote_address: str = ""
+
+
+class PeekedMessage(msgspec.Struct):
+    """Times in ns since 1970; `encoding` is "text" or "base64"."""
+
+    id: str
+    timestamp: int = 0
+    age_ms: int = 0
+    attempts: int = 0
+    size: int = 0
+    where: str = ""
+    due: int | None = None
+    due_in_ms: int | None = None
+    client: PeekedClient | None = None
+    body: str = ""
+    encoding: str = "text"
+    is_truncated: bool = False
+
+    @property
+    def piece(self) -> bytes:
+        """The beginning of the body, or all of it; UpstreamError if it is malformed."""
+        if self.encoding != "base64":
+            return self.body.encode()
+        try:
+            return base64.b64decode(self.body, validate=True)
+        except binascii.Error as error:
+            raise UpstreamError(f"the body of message {self.id[:32]}: {error}") from None
+
+
+class Peeked(msgspec.Struct):
+    """`scanned` messages from `offset` on were examined; `next_offset` is None if no more can be seen."""
+
+    taken_at: int = 0
+    depth: int = 0
+    offset: int = 0
+    scanned: int = 0
+    is_complete: bool = True
+    next_offset: int | None = None
+    next: str | None = None
+    note: str | None = None
+    messages: list[PeekedMessage] = []
+
 
 STATES = ("ready", "in_flight", "deferred")
 VIEWS = ("json", "text", "hex")
@@ -41,7 +94,7 @@ PLACE = re.compile(r"[0-9a-f-]{1,200}")
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class PeekQuery:
     """The parameters. Without a channel it is the topic's own queue; `node` '' means all nodes.
 
     With a `place`, where nsqd said to go on, `offset` only says how many came before it.
@@ -93,7 +146,7 @@ class Message(msgspec.Struct):
     body: Body
 
 
-class Picture(msgspec.Struct):
+class NodeMessages(msgspec.Struct):
     """The messages of one node. With a `sentence` there are none: it cannot show them, or did not answer."""
 
     node: str
@@ -112,7 +165,7 @@ class Picture(msgspec.Struct):
     messages: list[Message] = []
 
 
-class Looker:
+class Peeker:
     """Asks nodes; `may_see` says whether bodies are shown at all."""
 
     def __init__(self, upstream: Upstream, masks: Masks) -> None:
@@ -120,14 +173,14 @@ class Looker:
         self.masks = masks
 
     async def look(
-        self, look: Look, nodes: Sequence[Node], *, may_see: bool, is_admin: bool
-    ) -> list[Picture]:
+        self, look: PeekQuery, nodes: Sequence[Node], *, may_see: bool, is_admin: bool
+    ) -> list[NodeMessages]:
         """Look, in the order of `nodes`."""
         slots = asyncio.Semaphore(NODES_AT_ONCE)
         target = look.target(look.piece_max(len(nodes)) if may_see else 0)
 
-        async def ask(node: Node) -> Picture:
-            picture = Picture(node.key, node.hostname, node.version)
+        async def ask(node: Node) -> NodeMessages:
+            picture = NodeMessages(node.key, node.hostname, node.version)
             if node.state is NodeState.DOWN:
                 picture.sentence, picture.is_failed = down_text(node), True
                 return picture
@@ -138,7 +191,7 @@ class Looker:
                         found = await self._upstream.read(node.key, target, Peeked)
                     await self._fill(picture, found, look, may_see=may_see, is_admin=is_admin)
                 except UpstreamError as error:
-                    picture.sentence, picture.is_failed = explain(node, look, error)
+                    picture.sentence, picture.is_failed = explain_failure(node, look, error)
                 except TimeoutError:
                     picture.sentence, picture.is_failed = late_text(node), True
             return picture
@@ -146,7 +199,13 @@ class Looker:
         return list(await asyncio.gather(*map(ask, nodes)))
 
     async def _fill(
-        self, picture: Picture, found: Peeked, look: Look, *, may_see: bool, is_admin: bool
+        self,
+        picture: NodeMessages,
+        found: Peeked,
+        look: PeekQuery,
+        *,
+        may_see: bool,
+        is_admin: bool,
     ) -> None:
         slicer = Slicer()
         messages = []
@@ -202,7 +261,7 @@ def late_text(node: Node) -> str:
     return f"{node.key} did not answer: no answer in time"
 
 
-def explain(node: Node, look: Look, error: UpstreamError) -> tuple[str, bool]:
+def explain_failure(node: Node, look: PeekQuery, error: UpstreamError) -> tuple[str, bool]:
     """Why there is nothing to see, and whether that is a failure."""
     if "INVALID_ARG_FROM" in error.message:
         return f"{node.key} was started anew since then: look from the beginning.", True
@@ -222,14 +281,14 @@ def explain(node: Node, look: Look, error: UpstreamError) -> tuple[str, bool]:
     )
 
 
-def read_look(query: Query, topic: str, channel: str, state: str = "") -> Look:
+def read_peek_query(query: Query, topic: str, channel: str, state: str = "") -> PeekQuery:
     """Parse an address; invalid values count as missing, and too large ones are reduced to nsqd's limits."""
     states = STATES if channel else STATES[:1]
     text = query.get("filter")
     while len(text.encode("utf-8", "replace")) > FILTER_SIZE_MAX:
         text = text[:-1]
     place = query.get("from") if PLACE.fullmatch(query.get("from")) else ""
-    return Look(
+    return PeekQuery(
         topic,
         channel,
         state=state or query.choice("state", states),
@@ -257,7 +316,7 @@ def write_since(since_ns: int, zone: dt.tzinfo | None = None) -> str:
     return dt.datetime.fromtimestamp(since_ns // 10**9, zone).isoformat() if since_ns else ""
 
 
-def without_filter(look: Look) -> Look:
+def without_filter(look: PeekQuery) -> PeekQuery:
     """For users who may not learn the content of bodies."""
     return replace(look, filter="")
 

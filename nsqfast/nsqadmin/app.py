@@ -1,4 +1,4 @@
-"""A whole nsqadmin: the shared objects, the listener, and the order in which they start and stop."""
+"""A whole nsqadmin: what all its parts share, their routes, the listener, and the order of start and stop."""
 
 import contextlib
 import logging
@@ -14,19 +14,46 @@ from nsqfast.net.tls import TLS_1_2, ServerTls
 from nsqfast.nsqadmin.access.audit import Audit
 from nsqfast.nsqadmin.access.connection import serve
 from nsqfast.nsqadmin.access.identity import ACCESS
+from nsqfast.nsqadmin.access.middleware import add_access
+from nsqfast.nsqadmin.actions import routes as actions
+from nsqfast.nsqadmin.api import routes as api
 from nsqfast.nsqadmin.checks import check_addresses, check_options
 from nsqfast.nsqadmin.cluster.client import Upstream
 from nsqfast.nsqadmin.cluster.history import History
 from nsqfast.nsqadmin.cluster.poller import Poller
 from nsqfast.nsqadmin.cluster.probes import ConsumerWatch
 from nsqfast.nsqadmin.context import CONTEXT, Context
+from nsqfast.nsqadmin.messages import pages as messages
 from nsqfast.nsqadmin.options import VERSION_LINE, Options
+from nsqfast.nsqadmin.problems import routes as problems
 from nsqfast.nsqadmin.problems.alerts import ProblemWebhook
 from nsqfast.nsqadmin.problems.kept_state import Beliefs
 from nsqfast.nsqadmin.problems.report import Problems
-from nsqfast.nsqadmin.web.app import make_app
-from nsqfast.nsqadmin.web.urls import Urls
+from nsqfast.nsqadmin.urls import Urls
+from nsqfast.nsqadmin.web import charts, site
 from nsqfast.version import own_line
+
+
+def make_app(app: web.Application, context: Context) -> None:
+    """Give `app` its middlewares and its routes, and finally move the routes below --base-path."""
+    add_access(app, context)
+    api.add_routes(app, context)
+    problems.add_routes(app, context)
+    pages = site.add_routes(app, context)
+    messages.add_routes(app, context, pages)
+    charts.add_routes(app, context)
+    actions.add_routes(app, context, pages.rows_of)
+    if context.urls.base:
+        move_below(app.router, context.urls.decoded_base)
+
+
+def move_below(router: web.UrlDispatcher, base: str) -> None:
+    """Move all routes. The router does not accept a path with `{`, or with characters to quote, as part of a route."""
+    for resource in router.resources():
+        router.unindex_resource(resource)
+        resource.add_prefix(base)
+        router.index_resource(resource)
+
 
 log = logging.getLogger("nsqadmin")
 

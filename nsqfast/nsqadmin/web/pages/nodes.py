@@ -1,0 +1,580 @@
+"""/nodes, /nodes/N and /lookup: every nsqd and nsqlookupd, one nsqd, and what only nsqlookupd know."""
+
+from dataclasses import dataclass
+
+from nsqfast.nsqadmin.cluster.model import (
+    Cluster,
+    Lookupd,
+    Node,
+    NodePart,
+    NodeState,
+    Topic,
+    part_at,
+)
+from nsqfast.nsqadmin.cluster.probes import Disk, Vitals
+from nsqfast.nsqadmin.cluster.slices import Slices
+from nsqfast.nsqadmin.web import texts
+from nsqfast.nsqadmin.web.charts import POINT_S, Chart, Line, make_plan
+from nsqfast.nsqadmin.web.graphite import make_node_pictures
+from nsqfast.nsqadmin.web.pages.problems import own_problems
+from nsqfast.nsqadmin.web.pages.shares import node_state
+from nsqfast.nsqadmin.web.request import PageRequest
+from nsqfast.nsqadmin.web.tables import Column, Searchable, TableSpec, make_table
+from nsqfast.nsqadmin.web.texts import Link, State
+from nsqfast.nsqadmin.web.view import Page, PageNotFoundError, View, find_similar_names
+
+MISSING_SHOWN = 3
+
+
+@dataclass(slots=True, eq=False)
+class NodeFacts:
+    """A row of the table of nodes."""
+
+    node: Node
+    at: float
+    lookupds: int  # configured
+    disk: Disk | None = None
+
+    @property
+    def states(self) -> list[State]:
+        """The worst first."""
+        found = [node_state(self.node, self.at)]
+        if self.node.is_out_of_date:
+            found.append(State("info", "older version", "another node has a higher version"))
+        # A drain begins by leaving them.
+        if self.node.drain is None and len(self.node.lookupds) < self.lookupds:
+            known = f"known to {len(self.node.lookupds)} of {self.lookupds} nsqlookupd"
+            found.append(State("warn", known))
+        return found
+
+
+@dataclass(slots=True, eq=False)
+class LookupdFacts:
+    """A row of the table of nsqlookupd; `missing` are nodes that another one knows."""
+
+    lookupd: Lookupd
+    known: int
+    missing: list[str]
+
+    @property
+    def states(self) -> list[State]:
+        """The worst first."""
+        if not self.lookupd.is_up:
+            return [State("crit", "down", self.lookupd.error)]
+        if self.missing:
+            return [State("warn", "disagrees", "does not know a node that another one knows")]
+        return [State("ok", "up")]
+
+    @property
+    def missing_text(self) -> str:
+        """Some of them by name; the error if it does not answer."""
+        if not self.lookupd.is_up:
+            return self.lookupd.error
+        if not self.missing:
+            return ""
+        more = len(self.missing) - MISSING_SHOWN
+        shown = ", ".join(self.missing[:MISSING_SHOWN])
+        return f"does not know {shown}" + (f" and {more:,} more" if more > 0 else "")
+
+
+def _up_s(facts: NodeFacts) -> float | None:
+    start = facts.node.start_time
+    return facts.at - start if start and facts.node.state is NodeState.UP else None
+
+
+NODES: TableSpec[NodeFacts] = TableSpec(
+    name="nodes",
+    caption="nsqd",
+    columns=(
+        Column(
+            "node",
+            "Node",
+            lambda facts: facts.node.key,
+            href=lambda request, facts: request.context.urls.node(facts.node.key),
+        ),
+        Column("host", "Host", lambda facts: facts.node.hostname, priority=2),
+        Column(
+            "state",
+            "State",
+            lambda facts: ", ".join(state.word for state in facts.states),
+            chips=lambda facts: facts.states,
+            kind="chips",
+            priority=2,
+            can_sort=False,
+        ),
+        Column(
+            "in",
+            "Published",
+            lambda facts: facts.node.rates.in_s if facts.node.rates else None,
+            texts.rate,
+            "number",
+            2,
+        ),
+        Column("depth", "Depth", lambda facts: facts.node.counts.depth, texts.count, "number", 2),
+        Column("topics", "Topics", lambda facts: facts.node.topic_count, texts.count, "number", 3),
+        Column(
+            "clients",
+            "Clients",
+            lambda facts: facts.node.counts.client_count,
+            texts.count,
+            "number",
+            4,
+        ),
+        Column("memory", "Memory", lambda facts: facts.node.memory_bytes, texts.size, "number", 4),
+        Column(
+            "disk",
+            "Disk free",
+            lambda facts: facts.disk.free_bytes if facts.disk else None,
+            texts.size,
+            "number",
+            3,
+            help="Of the file system with its data; only nsqfast-nsqd says",
+        ),
+        Column("version", "Version", lambda facts: facts.node.version, priority=3),
+        Column(
+            "tcp_port", "TCP port", lambda facts: facts.node.tcp_port, kind="number", priority=4
+        ),
+        Column(
+            "zone",
+            "Zone",
+            lambda facts: "/".join(
+                filter(None, (facts.node.topology_region, facts.node.topology_zone))
+            ),
+            priority=4,
+        ),
+        Column("up", "Up for", _up_s, texts.duration, "number", 4),
+    ),
+    key=lambda facts: facts.node.key,
+    data=lambda facts: {"node": facts.node.key},
+    kind=lambda facts: "crit" if facts.states[0].kind == "crit" else "",
+    searchable=Searchable(
+        text=lambda facts: f"{facts.node.key} {facts.node.hostname} {facts.node.version}",
+        flags={
+            "is:up": lambda facts: facts.node.state is NodeState.UP,
+            "is:stale": lambda facts: facts.node.state is NodeState.STALE,
+            "is:down": lambda facts: facts.node.state is NodeState.DOWN,
+            "is:draining": lambda facts: facts.node.drain is not None,
+            "is:outdated": lambda facts: facts.node.is_out_of_date,
+        },
+        numbers={
+            "depth": lambda facts: facts.node.counts.depth,
+            "rate": lambda facts: facts.node.rates.in_s if facts.node.rates else None,
+            "topics": lambda facts: facts.node.topic_count,
+            "clients": lambda facts: facts.node.counts.client_count,
+        },
+    ),
+    filters=(("stale", "is:stale"), ("down", "is:down"), ("older version", "is:outdated")),
+    has_actions=True,
+    empty="No nsqd.",
+    search_label="Search nodes",
+)
+
+LOOKUPDS: TableSpec[LookupdFacts] = TableSpec(
+    name="lookupds",
+    caption="nsqlookupd",
+    columns=(
+        Column("address", "Address", lambda facts: facts.lookupd.address),
+        Column(
+            "state",
+            "State",
+            lambda facts: ", ".join(state.word for state in facts.states),
+            chips=lambda facts: facts.states,
+            kind="chips",
+            can_sort=False,
+        ),
+        Column(
+            "since", "Since", lambda facts: facts.lookupd.since, texts.stamp, "number", priority=3
+        ),
+        Column("version", "Version", lambda facts: facts.lookupd.version, priority=3),
+        Column(
+            "nodes",
+            "Nodes",
+            lambda facts: len(facts.lookupd.nodes),
+            texts.count,
+            "number",
+            2,
+        ),
+        Column("missing", "Detail", lambda facts: facts.missing_text, priority=2, is_named=False),
+    ),
+    key=lambda facts: facts.lookupd.address,
+    is_main=False,
+    empty="No nsqlookupd is configured: nsqd are asked directly.",
+)
+
+
+def lookupd_facts(cluster: Cluster) -> list[LookupdFacts]:
+    """In the order of the flags."""
+    everywhere = frozenset().union(*(each.nodes for each in cluster.lookupds.values()))
+    return [
+        LookupdFacts(each, len(everywhere), sorted(everywhere - each.nodes))
+        for each in cluster.lookupds.values()
+    ]
+
+
+async def build_nodes(request: PageRequest) -> View:
+    """Two tables."""
+    cluster = request.cluster
+    configured = len(cluster.lookupds)
+    vitals_of = request.context.problems.vitals
+    facts = [
+        NodeFacts(node, cluster.at, configured, vitals.disk if vitals else None)
+        for node, vitals in [(node, vitals_of(node.key)) for node in cluster.nodes.values()]
+    ]
+    return View(
+        "Nodes",
+        tables={
+            "nodes": make_table(request, NODES, facts),
+            "lookupds": make_table(request, LOOKUPDS, lookupd_facts(cluster)),
+        },
+    )
+
+
+NODES_PAGE = Page("nodes", "/nodes", build_nodes, "nodes.html", "nodes")
+
+
+@dataclass(slots=True, eq=False)
+class NodeTopic:
+    """A topic's share on this node; one without a part was tombstoned and is gone."""
+
+    name: str
+    part: NodePart | None
+    channel_count: int
+    channels_depth: int
+    clients: int
+    is_tombstoned: bool
+
+    @property
+    def states(self) -> list[State]:
+        """The worst first."""
+        found = []
+        if self.part and self.part.paused:
+            found.append(State("warn", "paused"))
+        if self.is_tombstoned:
+            found.append(State("off", "tombstoned", "nsqlookupd hides the topic on this node"))
+        return found
+
+
+@dataclass(slots=True, eq=False)
+class Registration:
+    """One nsqlookupd's knowledge of the node."""
+
+    address: str
+    is_known: bool
+    remote_address: str
+
+    @property
+    def states(self) -> list[State]:
+        """Known or not."""
+        return [
+            State("ok", "knows this node") if self.is_known else State("warn", "does not know it")
+        ]
+
+
+TOPICS: TableSpec[NodeTopic] = TableSpec(
+    name="topics",
+    caption="Topics",
+    columns=(
+        Column(
+            "name",
+            "Topic",
+            lambda topic: topic.name,
+            href=lambda request, topic: request.context.urls.topic(topic.name),
+        ),
+        Column(
+            "state",
+            "State",
+            lambda topic: ", ".join(state.word for state in topic.states),
+            chips=lambda topic: topic.states,
+            kind="chips",
+            priority=2,
+            can_sort=False,
+        ),
+        Column(
+            "depth",
+            "Depth",
+            lambda topic: topic.part.counts.depth + topic.channels_depth if topic.part else None,
+            texts.count,
+            "number",
+            help="Messages that wait in the topic and in its channels on this node",
+        ),
+        Column(
+            "in",
+            "Published",
+            lambda topic: topic.part.rates.in_s if topic.part and topic.part.rates else None,
+            texts.rate,
+            "number",
+            2,
+        ),
+        Column(
+            "messages",
+            "Messages",
+            lambda topic: topic.part.counts.message_count if topic.part else None,
+            texts.count,
+            "number",
+            3,
+        ),
+        Column("channels", "Channels", lambda topic: topic.channel_count, texts.count, "number", 3),
+        Column("clients", "Clients", lambda topic: topic.clients, texts.count, "number", 3),
+    ),
+    key=lambda topic: topic.name,
+    data=lambda topic: {
+        "topic": topic.name,
+        "node": topic.part.node if topic.part else "",
+        "paused": "all" if topic.part and topic.part.paused else "none",
+        "tombstoned": "yes" if topic.is_tombstoned else "",
+    },
+    searchable=Searchable(
+        text=lambda topic: topic.name,
+        flags={
+            "is:paused": lambda topic: topic.part is not None and topic.part.paused,
+            "is:tombstoned": lambda topic: topic.is_tombstoned,
+        },
+        numbers={
+            "depth": lambda topic: (
+                topic.part.counts.depth + topic.channels_depth if topic.part else None
+            ),
+            "clients": lambda topic: topic.clients,
+            "channels": lambda topic: topic.channel_count,
+        },
+    ),
+    filters=(("paused", "is:paused"), ("tombstoned", "is:tombstoned")),
+    has_actions=True,
+    empty="This node has no topic.",
+    search_label="Search topics of this node",
+)
+
+REGISTRATIONS: TableSpec[Registration] = TableSpec(
+    name="lookupds",
+    caption="nsqlookupd",
+    columns=(
+        Column("address", "nsqlookupd", lambda each: each.address),
+        Column(
+            "state",
+            "State",
+            lambda each: each.states[0].word,
+            chips=lambda each: each.states,
+            kind="chips",
+        ),
+        Column("remote", "Connected from", lambda each: each.remote_address, priority=2),
+    ),
+    key=lambda each: each.address,
+    is_main=False,
+    empty="No nsqlookupd is configured.",
+)
+
+
+def registrations(cluster: Cluster, node: Node) -> list[Registration]:
+    """One for each nsqlookupd."""
+    remotes = {}
+    for text in node.remote_addresses:
+        address, _, remote = text.partition("/")
+        remotes[address] = remote
+    return [
+        Registration(address, address in node.lookupds, remotes.get(address, ""))
+        for address in cluster.lookupds
+    ]
+
+
+async def topics_of(cluster: Cluster, node: Node) -> list[NodeTopic]:
+    """By name; in slices."""
+    found = []
+    slices = Slices()
+    for topic in cluster.topics.values():
+        if (share := share_of(topic, node)) is not None:
+            found.append(share)
+        await slices.pause()
+    return found
+
+
+def share_of(topic: Topic, node: Node) -> NodeTopic | None:
+    """None if the node has no relation to it."""
+    part = part_at(topic.parts, node.key)
+    is_tombstoned = topic.name in node.tombstones
+    if part is None and not is_tombstoned:
+        return None
+    found = (part_at(channel.parts, node.key) for channel in topic.channels.values())
+    channels = [each for each in found if each is not None]
+    return NodeTopic(
+        name=topic.name,
+        part=part,
+        channel_count=len(channels),
+        channels_depth=sum(each.counts.depth for each in channels),
+        clients=sum(each.counts.client_count for each in channels),
+        is_tombstoned=is_tombstoned,
+    )
+
+
+def make_charts(node: str) -> list[Chart]:
+    """Published messages, waiting ones, connections, and the size of nsqd's heap."""
+    key = ("node", node)
+    return [
+        Chart(
+            "rates",
+            "Published",
+            [Line("Published", ["in_s"], 1, key)],
+            "/s",
+        ),
+        Chart(
+            "depth",
+            "Depth",
+            [Line("Memory", ["memory_depth"], 1, key), Line("Disk", ["backend_depth"], 2, key)],
+        ),
+        Chart("clients", "Clients", [Line("Clients", ["clients"], 1, key)]),
+        Chart("memory", "Memory of nsqd", [Line("Memory", ["memory"], 1, key)], "B"),
+    ]
+
+
+def vitals_texts(node: Node, vitals: Vitals | None) -> dict[str, str]:
+    """What only nsqfast-nsqd says; an en dash for what is not known."""
+    if vitals is None:
+        unknown = texts.size(None)
+        return dict.fromkeys(("disk", "fsync", "files", "lag"), unknown) | {"version": node.version}
+    look = vitals.last
+    files, files_max = (
+        texts.count(None if number is None else int(number))
+        for number in (look.open_files, look.files_max)
+    )
+    return {
+        "disk": disk_text(vitals),
+        "fsync": texts.short_time(vitals.fsync_s),
+        "files": f"{files} of {files_max}",
+        "lag": texts.at_most(vitals.lag_s),
+        "version": f"{node.version}, nsqfast {look.version}",
+    }
+
+
+def disk_text(vitals: Vitals) -> str:
+    """`79 GiB used, 173 GiB free, -20 MiB/min, full in 6 d`"""
+    disk, change_s = vitals.disk, vitals.free_change_s
+    if disk is None:
+        return texts.size(None)
+    parts = [f"{texts.size(int(disk.used_bytes))} used, {texts.size(int(disk.free_bytes))} free"]
+    if change_s:
+        sign = "+" if change_s > 0 else "-"
+        parts.append(f"{sign}{texts.size(int(abs(change_s) * 60))}/min")
+    if vitals.full_in_s is not None:
+        parts.append(f"full in {texts.duration(vitals.full_in_s)}")
+    return ", ".join(parts)
+
+
+async def build_node(request: PageRequest) -> View:
+    """State, tiles, what nsqlookupd knows, topics."""
+    cluster, key = request.cluster, request.match["node"]
+    urls = request.context.urls
+    node = cluster.nodes.get(key)
+    if node is None:
+        near = await find_similar_names(key, cluster.nodes)
+        raise PageNotFoundError("node", key, [(each, urls.node(each)) for each in near])
+    rates = node.rates
+    problems = own_problems(request, node=key)
+    is_up = node.state is NodeState.UP and node.start_time
+    up_s = cluster.at - node.start_time if is_up else None
+    return View(
+        title=node.key,
+        crumbs=[Link("Nodes", urls.to("/nodes"))],
+        texts={
+            "in": texts.rate(rates.in_s if rates else None),
+            "depth": texts.short(node.counts.depth),
+            "messages": texts.short(node.counts.message_count),
+            "clients": texts.count(node.counts.client_count),
+            "memory": texts.size(node.memory_bytes),
+            "host": node.hostname,
+            **vitals_texts(node, request.context.problems.vitals(key)),
+            "tcp": f"{node.broadcast_address}:{node.tcp_port}",
+            "up": texts.duration(up_s),
+            "since": texts.stamp(node.since),
+            "error": node.error or ("" if node.health in ("", "OK") else node.health),
+        },
+        states={"node": node_state(node, cluster.at)},
+        shown={
+            "error": bool(node.error) or node.health not in ("", "OK"),
+            "drain": node.state is NodeState.UP and node.drain is None,
+            "cancel-drain": node.state is NodeState.UP and node.drain is not None,
+            "acknowledge": node.unclean_start is not None,
+            "problems-shown": bool(problems.matched),
+            # One that is listed, or named by a flag, would come back at once.
+            "forget": node.state is NodeState.DOWN and cluster.has_lookupds and not node.lookupds,
+        },
+        tables={
+            "problems": problems,
+            "topics": make_table(request, TOPICS, await topics_of(cluster, node)),
+            "lookupds": make_table(request, REGISTRATIONS, registrations(cluster, node)),
+        },
+        data={"points": cluster.at // POINT_S},
+        facts={
+            "node": node,
+            "plan": make_plan(
+                request.query, request.context.options.history_ns / 1e9, make_charts(node.key)
+            ),
+            "pictures": make_node_pictures(request.context, request.query, node.key),
+        },
+    )
+
+
+NODE_PAGE = Page("node", "/nodes/{node}", build_node, "node.html", "nodes")
+
+
+@dataclass(slots=True, eq=False)
+class Inactive:
+    """A topic (channel '') or channel that only nsqlookupd know, and which of them."""
+
+    topic: str
+    channel: str
+    lookupds: list[str]
+
+
+INACTIVE: TableSpec[Inactive] = TableSpec(
+    name="inactive",
+    caption="Inactive topics and channels",
+    columns=(
+        Column(
+            "topic",
+            "Topic",
+            lambda each: each.topic,
+            href=lambda request, each: request.context.urls.topic(each.topic),
+        ),
+        Column("channel", "Channel", lambda each: each.channel),
+        Column("lookupds", "Known to", lambda each: ", ".join(each.lookupds), priority=2),
+    ),
+    key=lambda each: f"{each.topic}/{each.channel}" if each.channel else each.topic,
+    data=lambda each: {"topic": each.topic, "channel": each.channel, "inactive": "yes"},
+    searchable=Searchable(
+        text=lambda each: f"{each.topic} {each.channel}",
+        flags={"is:ephemeral": lambda each: "#" in each.topic + each.channel},
+    ),
+    can_select=True,
+    has_actions=True,
+    empty="Every topic that nsqlookupd know has an nsqd.",
+    search_label="Search inactive",
+)
+
+
+def inactive_of(cluster: Cluster) -> list[Inactive]:
+    """By name, each topic before its channels."""
+    found: dict[tuple[str, str], Inactive] = {}
+    for topic in cluster.topics.values():
+        if not topic.parts:
+            for channel in ("", *topic.channels):
+                found[topic.name, channel] = Inactive(topic.name, channel, [])
+    for lookupd in cluster.lookupds.values():
+        for name, channels in lookupd.topics.items():
+            for channel in ("", *channels):
+                each = found.setdefault((name, channel), Inactive(name, channel, []))
+                each.lookupds.append(lookupd.address)
+    return [found[key] for key in sorted(found)]
+
+
+async def build_lookup(request: PageRequest) -> View:
+    """Two tables."""
+    cluster = request.cluster
+    return View(
+        "Lookup",
+        tables={
+            "inactive": make_table(request, INACTIVE, inactive_of(cluster)),
+            "lookupds": make_table(request, LOOKUPDS, lookupd_facts(cluster)),
+        },
+        facts={"has_lookupds": cluster.has_lookupds},
+    )
+
+
+LOOKUP_PAGE = Page("lookup", "/lookup", build_lookup, "lookup.html", "lookup")
