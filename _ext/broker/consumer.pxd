@@ -1,4 +1,4 @@
-"""A connection as channels, topics and the end of a turn see it: as their consumer, client and waiter."""
+"""A client as the broker sees it: its connection, and what a channel knows of it as a consumer."""
 
 from libc.stdint cimport int64_t, uint64_t
 
@@ -16,16 +16,16 @@ cdef enum Distance:
 
 
 cdef class Client(Timed):
-    # A connection as the registry sees it.
     cdef int flush(self) except -1
     cdef int go_on(self) except -1
+    cdef bint on_written(self, str error) except -1
     cdef int on_durable(self, uint64_t done_ticket, str error) except -1
+    cdef int close(self) except -1
     cdef int drop(self, str reason) except -1
 
 
 cdef class Consumer:
-    # A subscribed connection as its channel sees it.
-    cdef Client client               # the connection; None = there is none
+    cdef readonly Client client      # its connection; None = there is none
     cdef uint64_t number             # unique in this process; 0 = no consumer
     cdef int64_t rdy
     cdef int64_t in_flight
@@ -34,7 +34,7 @@ cdef class Consumer:
     cdef bint is_watched             # whether `due` is there
     cdef int64_t timeout_ns          # of messages in flight to it
     cdef int64_t held_since_ns       # the last FIN or REQ, or since when it has had messages; timeouts do not end that
-    cdef int64_t timed_out_ns        # when a message was last taken back from it
+    cdef int64_t timed_out_ns        # when a message in flight to it last timed out
     cdef readonly uint64_t timeout_count
     cdef int sample_percent          # 0 = all messages
     cdef int distance
@@ -45,16 +45,7 @@ cdef class Consumer:
 
     cdef bint wants(self) noexcept
     cdef int deliver(self, Delivery *delivery) except -1
-    cdef int disconnect(self) except -1
     cdef int take_more(self) except -1
-
-
-cdef class Waiter:
-    # A publisher that waits for the write that a topic postponed to the end of the turn.
-    cdef Client client
-
-    cdef bint refuse(self, str error) except -1
-    cdef int on_written(self) except -1
 
 
 cdef int64_t longest_held(dict members)

@@ -1,4 +1,4 @@
-"""A session is a consumer, its connection a client, and its publisher a waiter."""
+"""Both are interfaces: a room above implements them, so that the broker knows no socket."""
 
 from nsqfast._ext.core.clock cimport monotonic_ns
 
@@ -10,25 +10,36 @@ cdef uint64_t last_number = 0
 
 
 cdef class Client(Timed):
+    """A connection, which publishes, consumes, or does both."""
 
     cdef int flush(self) except -1:
         """Send what was gathered; the loop turn ends."""
-        raise AssertionError("a Client without flush")
+        raise NotImplementedError
 
     cdef int go_on(self) except -1:
         """Continue with the input that the last part had no time for."""
-        raise AssertionError("a Client without go_on")
+        raise NotImplementedError
+
+    cdef bint on_written(self, str error) except -1:
+        """The write that a topic postponed to the end of the turn is done, or (with `error`) failed. Return whether an
+        answer told of that, so that on_durable has to be called."""
+        raise NotImplementedError
 
     cdef int on_durable(self, uint64_t done_ticket, str error) except -1:
         """Everything up to the ticket is on disk, or (with `error`) could not be written."""
-        raise AssertionError("a Client without on_durable")
+        raise NotImplementedError
+
+    cdef int close(self) except -1:
+        """End the connection; what it was sent until now arrives."""
+        raise NotImplementedError
 
     cdef int drop(self, str reason) except -1:
         """End the connection at once, with a line in the log."""
-        raise AssertionError("a Client without drop")
+        raise NotImplementedError
 
 
 cdef class Consumer:
+    """A client that may subscribe to one channel."""
 
     def __cinit__(self):
         global last_number
@@ -41,15 +52,11 @@ cdef class Consumer:
 
     cdef int deliver(self, Delivery *delivery) except -1:
         """Write the message out; the channel has it in flight already."""
-        raise AssertionError("a Consumer without deliver")
-
-    cdef int disconnect(self) except -1:
-        """End the connection: the channel is being deleted."""
-        raise AssertionError("a Consumer without cut")
+        raise NotImplementedError
 
     cdef int take_more(self) except -1:
         """Ask the channel for messages, if it wants any."""
-        raise AssertionError("a Consumer without take_more")
+        raise NotImplementedError
 
     def held_ns(self):
         """For how long it has held messages without a FIN or REQ; 0 = it has none."""
@@ -68,14 +75,3 @@ cdef int64_t longest_held(dict members):
         if consumer.in_flight:
             since_ns = min(since_ns, consumer.held_since_ns)
     return now_ns - since_ns
-
-
-cdef class Waiter:
-
-    cdef bint refuse(self, str error) except -1:
-        """The write failed; False = nothing waited for it."""
-        raise AssertionError("a Waiter without refuse")
-
-    cdef int on_written(self) except -1:
-        """The write succeeded."""
-        raise AssertionError("a Waiter without seal")

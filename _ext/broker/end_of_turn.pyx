@@ -61,7 +61,7 @@ cdef class CutOff(PutOff):
     """Consumers whose channel was deleted."""
 
     cdef int call(self, Consumer consumer) except -1:
-        return consumer.disconnect()
+        return consumer.client.close()
 
 
 cdef class Release(Timed):

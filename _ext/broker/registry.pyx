@@ -5,7 +5,6 @@ from bisect import bisect_left, insort
 from collections import deque
 
 from nsqfast._ext.broker.channel cimport Channel
-from nsqfast._ext.broker.consumer cimport Waiter
 from nsqfast._ext.broker.shutdown cimport Shutdown
 from nsqfast._ext.core.budget cimport Budget, begin_part, is_spent, was_overspent
 from nsqfast._ext.core.clock cimport monotonic_ns
@@ -292,7 +291,7 @@ cdef class Registry:
     def write_batch(self):
         """The first half of it: afterwards messages are in all the queues they are for, or in none and refused."""
         cdef Topic topic
-        cdef Waiter waiter
+        cdef Client client
         for topic in self.storage.unwritten:
             error = topic.write_batch()
             if error is not None:
@@ -301,19 +300,19 @@ cdef class Registry:
             counts = topic.fanout.take_counts()
             if counts[0]:
                 self.storage.uncounted.append((self.syncer.open_ticket, topic, counts))
-            waiters, topic.waiters = topic.waiters, []
-            for waiter in waiters:
-                waiter.on_written()
+            publishers, topic.publishers = topic.publishers, []
+            for client in publishers:
+                client.on_written(None)
         self.callbacks += [(ticket, callback) for ticket, callback, _ in self.open_callbacks]
         self.open_callbacks = []
 
     cdef int refuse(self, Topic topic, str error) except -1:
         """Tell those who published to this topic; all others keep waiting."""
-        cdef Waiter waiter
+        cdef Client client
         self.syncer.health.refused(topic.fanout.take_counts()[0])
-        for waiter in topic.waiters:
-            if waiter.refuse(error):
-                self.refused.append(waiter.client)
+        for client in topic.publishers:
+            if client.on_written(error):
+                self.refused.append(client)
         waiting, self.open_callbacks = self.open_callbacks, []
         for ticket, callback, its_topic in waiting:
             if its_topic is topic:

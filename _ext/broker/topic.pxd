@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int64_t, uint64_t
 
-from nsqfast._ext.broker.consumer cimport Waiter
+from nsqfast._ext.broker.consumer cimport Client
 from nsqfast._ext.broker.deferrals cimport DeferredList
 from nsqfast._ext.broker.end_of_turn cimport TopicStorage
 from nsqfast._ext.broker.fanout cimport Fanout
@@ -37,7 +37,7 @@ cdef class Topic(Queue):
     cdef Fanout fanout
     cdef Takeover takeover       # of the backlog, by the channels
     cdef bint has_unwritten      # a write was postponed; the topic is in the storage's list
-    cdef list waiters            # Waiter: those who published these messages
+    cdef list publishers         # Client: those who published these messages
     cdef dict channel_by_name    # name -> Channel
     cdef object on_change        # ("channel+" or "channel-", topic name, channel name)
     cdef object on_last_left     # called with the name when an ephemeral topic lost its last channel
@@ -66,7 +66,7 @@ cdef class Topic(Queue):
     cdef int refuse(self, uint64_t count, object error) except -1
     cdef uint64_t finish_put(self, uint64_t count, uint64_t size, bint is_spread, bint is_put_off) except? 0
     cdef int count(self, uint64_t count, uint64_t size, list channels) except -1
-    cdef int add_waiter(self, Waiter publisher) except -1
+    cdef int add_publisher(self, Client client) except -1
     cdef object write_batch(self)
     cdef int on_written(self) except -1
     cdef int pump_channels(self) except -1

@@ -45,7 +45,7 @@ cdef class Topic(Queue):
         self.channel_list = []
         self.fanout = Fanout(self.backlog, self.channel_list)
         self.takeover = Takeover(self.backlog, self.deferred, self.channel_list)
-        self.waiters = []
+        self.publishers = []
         self.channel_by_name = {}
         self.on_change = on_change
         self.on_last_left = on_last_left
@@ -215,11 +215,11 @@ cdef class Topic(Queue):
 
     # -- the end of a turn, in which a durable broker writes what was put off ------------------------------------------
 
-    cdef int add_waiter(self, Waiter publisher) except -1:
+    cdef int add_publisher(self, Client client) except -1:
         """Its OK waits at least until what it published here is written."""
-        cdef Py_ssize_t size = len(self.waiters)
-        if size == 0 or self.waiters[size - 1] is not publisher:
-            self.waiters.append(publisher)
+        cdef Py_ssize_t size = len(self.publishers)
+        if size == 0 or self.publishers[size - 1] is not client:
+            self.publishers.append(client)
         return 0
 
     cdef object write_batch(self):

@@ -55,4 +55,3 @@ cdef class Taker(Consumer):
     cdef int finish(self) except -1
     cdef bint wants(self) noexcept
     cdef int deliver(self, Delivery *delivery) except -1
-    cdef int disconnect(self) except -1

@@ -23,7 +23,7 @@ from nsqfast._ext.protocol.command cimport (
     COMMAND_FIN, COMMAND_PUB, COMMAND_RDY, PARSE_WHOLE, Line, parse_decimal, parse_line,
 )
 from nsqfast._ext.protocol.frame cimport write_message
-from nsqfast._ext.server.connection cimport Connection
+from nsqfast._ext.server.connection cimport BrokerConnection
 from nsqfast._ext.server.session cimport Session
 from nsqfast._ext.storage.diskqueue.queue cimport DiskQueue
 
@@ -390,9 +390,6 @@ cdef class Taker(Consumer):
         self.channel.pump()
         return finished
 
-    cdef int disconnect(self) except -1:
-        return 0
-
 
 def publish(Topic topic not None, list takers not None, bytes body not None, uint64_t count, uint64_t per_turn):
     """Do `count` PUBs; after every `per_turn`, Takers finish what they got. Return (published, finished)."""
@@ -427,15 +424,15 @@ def scan_batch(Session session not None, bytes command not None, uint64_t times)
     cdef uint64_t seen = 0
     for _ in range(times):
         if (parse_line(command, len(command), 0, &line) != PARSE_WHOLE
-                or not session.publisher.mpub_head(command, len(command), &line)):
+                or not session.mpub_head(command, len(command), &line)):
             break
-        if session.publisher.mpub_bodies(command, len(command), line.size + 4):
-            seen += session.publisher.scan.count
-        session.publisher.scan.offset = session.command.need = 0
+        if session.mpub_bodies(command, len(command), line.size + 4):
+            seen += session.scan.count
+        session.scan.offset = session.need = 0
     return seen
 
 
-def feed(Connection connection not None, bytes data not None):
+def feed(BrokerConnection connection not None, bytes data not None):
     """Pass the data to the connection as a loop does, a buffer at a time; return the number of buffers."""
     cdef ReadBuffer input = connection.input
     cdef const char *place = data

@@ -6,10 +6,7 @@ could be asked.
 """
 
 from nsqfast._ext.core.clock cimport monotonic_ns
-from nsqfast._ext.core.limits cimport FRAME_RESPONSE
-from nsqfast._ext.server.host cimport PHASE_DRAINING
 
-from nsqfast._ext.protocol.frame import encode
 from nsqfast.errors import ProtocolError
 from nsqfast.wire.names import quote
 from nsqfast.wire.refusals import REFUSED
@@ -20,26 +17,27 @@ cdef int64_t ASK_AGAIN_NS = 10000000000
 cdef class Pause(Timed):
     """A client publishes faster than its identity may: the commands behind wait."""
 
-    def __init__(self, Host host not None):
-        self.host = host
+    def __init__(self, Client client not None):
+        self.client = client
 
     cdef int on_deadline(self, int64_t now_ns) except -1:
-        return self.host.unblock() if self.host.phase >= PHASE_DRAINING else self.host.release()
+        return self.client.go_on()
 
 
 cdef class Auth(Timed):
     """The permissions of one client, which must AUTH if the registry has an authorizer."""
 
-    def __init__(self, Host host not None):
-        self.host = host
-        self.is_required = host.registry.authorizer is not None
-        self.grant = self.question = self.usage = self.topic = self.channel = None
+    def __init__(self, Registry registry not None, Client client not None):
+        self.registry = registry
+        self.client = client
+        self.is_required = registry.authorizer is not None
+        self.grant = self.question = self.error = self.usage = self.topic = self.channel = None
 
     cdef int cancel(self) except -1:
         """The client is gone: nobody waits for an answer any more."""
-        self.host.registry.timers.disarm(self)
+        self.registry.timers.disarm(self)
         if self.pause is not None:
-            self.host.registry.timers.disarm(self.pause)
+            self.registry.timers.disarm(self.pause)
         if self.usage is not None:
             self.usage.leave()
             self.usage = None
@@ -58,30 +56,33 @@ cdef class Auth(Timed):
         self.usage = usage
         return 0
 
-    cdef int pay(self, int64_t count) except -1:
-        """So many messages were published."""
+    cdef bint must_pause(self, int64_t count) except -1:
+        """So many messages were published; whether the commands behind wait now. Then the client goes on by itself."""
         cdef int64_t now_ns = monotonic_ns(), wait_ns = self.usage.pay(count, now_ns)
-        if wait_ns == 0 or self.host.command_blocked:
-            return 0
+        if wait_ns == 0:
+            return False
         if self.pause is None:
-            self.pause = Pause(self.host)
-        self.host.command_blocked = True
-        return self.host.registry.timers.arm(self.pause, now_ns + wait_ns)
+            self.pause = Pause(self.client)
+        self.registry.timers.arm(self.pause, now_ns + wait_ns)
+        return True
 
     cdef int watch(self, str topic, str channel) except -1:
         """It has subscribed: look again when the grant has run out."""
         if not self.is_required:
             return 0
         self.topic, self.channel = topic, channel
-        return self.host.registry.timers.arm(self, self.granted_until_ns)
+        return self.registry.timers.arm(self, self.granted_until_ns)
+
+    cdef int unwatch(self) except -1:
+        """It is not subscribed any more."""
+        self.channel = None
+        return self.registry.timers.disarm(self)
 
     cdef int on_deadline(self, int64_t now_ns) except -1:
-        if self.host.phase >= PHASE_DRAINING:
-            return 0
         if now_ns < self.granted_until_ns:
-            return self.host.registry.timers.arm(self, self.granted_until_ns)
+            return self.registry.timers.arm(self, self.granted_until_ns)
         if self.question is None:
-            self.question = self.host.registry.authorizer(self.host, self.secret, self.on_answer)
+            self.question = self.registry.authorizer(self.client, self.secret, self.on_answer)
         return 0
 
     cdef bint is_withdrawn(self, object grant, bint is_refused) except -1:
@@ -91,13 +92,12 @@ cdef class Auth(Timed):
         return is_refused if grant is None else not grant.allows(self.topic, self.channel)
 
     cdef bint authenticate(self, bytes secret) except -1:
-        """Run AUTH up to its answer; False = blocked."""
+        """Run AUTH up to its answer, which is the grant's; False = blocked."""
         if not self.is_asked:
             if self.grant is not None:
                 raise ProtocolError("E_INVALID", "AUTH already set")
             if not self.is_required:
                 raise ProtocolError("E_AUTH_DISABLED", "AUTH disabled")
-            self.host.charge_bytes(len(secret))
             self.secret = secret
             self.is_asked = True
             self.ask()
@@ -106,7 +106,6 @@ cdef class Auth(Timed):
         if not self.grant.authorizations:
             raise ProtocolError("E_UNAUTHORIZED", "AUTH no authorizations found")
         self.join()
-        self.host.send(encode(FRAME_RESPONSE, self.grant.answer()))
         return True
 
     cdef bint may(self, str command, str topic, str channel) except -1:
@@ -123,30 +122,28 @@ cdef class Auth(Timed):
         return True
 
     cdef int ask(self) except -1:
-        self.host.command_blocked = True
+        self.is_awaited = True
         if self.question is None:
-            self.question = self.host.registry.authorizer(self.host, self.secret, self.on_answer)
+            self.question = self.registry.authorizer(self.client, self.secret, self.on_answer)
         return 0
 
     def on_answer(self, grant, is_refused):
         """Take what an auth server granted; None if one of them refused, or none could be asked. Called once, and not
         before the question was returned."""
         self.question = None
-        if self.host.phase >= PHASE_DRAINING:
-            self.host.unblock()
-            return
         if self.is_withdrawn(grant, is_refused):
             REFUSED["grant_withdrawn"] += 1
-            self.host.fail(ProtocolError("E_UNAUTHORIZED", "AUTH failed, the subscription is not allowed any more"))
+            self.error = ProtocolError("E_UNAUTHORIZED", "AUTH failed, the subscription is not allowed any more")
         elif grant is not None:
             self.grant = grant
             self.granted_until_ns = monotonic_ns() + <int64_t> grant.ttl_ns
             self.publish_until_ns = 0
-        elif self.host.command_blocked or self.channel is None:
+        elif self.is_awaited or self.channel is None:
             # The log has the reason: unidentified clients are not told.
-            self.host.fail(ProtocolError("E_AUTH_FAILED", "AUTH failed"))
+            self.error = ProtocolError("E_AUTH_FAILED", "AUTH failed")
         if self.channel is not None:
             next_ns = self.granted_until_ns if grant is not None else monotonic_ns() + ASK_AGAIN_NS
-            self.host.registry.timers.arm(self, next_ns)
-        if self.host.command_blocked:
-            self.host.release()
+            self.registry.timers.arm(self, next_ns)
+        if self.is_awaited or self.error is not None:
+            self.is_awaited = False
+            self.client.go_on()

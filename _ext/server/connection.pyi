@@ -1,12 +1,20 @@
 from asyncio import BaseTransport
 
+from nsqfast._ext.broker.consumer import Client
 from nsqfast._ext.broker.registry import Registry
 from nsqfast._ext.protocol.buffer import ReadBuffer
-from nsqfast._ext.server.host import Host
 from nsqfast._ext.server.session import Session
 
-class Connection(Host):
+from nsqfast.streams.tls import TlsStream
+
+class BrokerConnection(Client):
     session: Session | None
+    remote_address: str
+    remote_host: str
+    connect_ts: int
+    secure: TlsStream | None
+    tls: bool
+    common_name: str
     def __init__(self, registry: Registry) -> None: ...
     def connection_made(self, transport: BaseTransport) -> None: ...
     def get_buffer(self, sizehint: int) -> ReadBuffer: ...

@@ -3,35 +3,30 @@
 After a fatal error the connection ends in order: gathered output is sent, our side is shut down, and for a moment input
 is read and discarded, because closing with unread input would turn the error frame into a reset.
 
-A command that has to wait sets `command_blocked`, consumes nothing and is run again by release(). Meanwhile the
-commands behind it wait, input is kept up to a limit, and output is sent as usual. A client that sent more than fits
-into a part of a turn is blocked in the same way until its next turn.
+While a session is blocked, input is kept up to a limit, and output is sent as usual; go_on() runs the command that had
+to wait, and those behind it. A client that sent more than fits into a part of a turn is blocked until its next turn.
 """
 
 import logging
 
 from libc.stdint cimport INT64_MAX, uint64_t
+from libc.string cimport memcmp
 
-from nsqfast._ext.broker.registry cimport Registry
 from nsqfast._ext.core.budget cimport Budget, begin_part, is_spent
 from nsqfast._ext.core.clock cimport monotonic_ns, wall_ns
 from nsqfast._ext.core.limits cimport (
-    DRAIN_NS, FRAME_ERROR, FRAME_RESPONSE, HANDSHAKE_TIMEOUT_NS, HEARTBEAT_DEFAULT_NS, INPUT_SIZE, MAGIC_TIMEOUT_NS,
-    OUTPUT_SIZE_MAX, PACKED_SIZE_MAX, PENDING_OK_MAX, STALLED_NS, TRANSPORT_HIGH_WATER,
+    COSTLY_COUNT_MAX, COSTLY_SIZE, DRAIN_NS, FRAME_ERROR, FRAME_RESPONSE, HANDSHAKE_TIMEOUT_NS, HEARTBEAT_DEFAULT_NS,
+    INPUT_SIZE, MAGIC_SIZE, MAGIC_TIMEOUT_NS, OUTPUT_SIZE_MAX, PACKED_SIZE_MAX, PENDING_OK_MAX, READ_SIZE_MAX,
+    READ_SIZE_MIN, STALLED_NS, TRANSPORT_HIGH_WATER,
 )
-from nsqfast._ext.core.memory cimport account, charge
-from nsqfast._ext.protocol.buffer cimport WriteBuffer
+from nsqfast._ext.core.memory cimport MEMORY_SPILL, account, charge
 from nsqfast._ext.protocol.frame cimport HEARTBEAT, HEARTBEAT_SIZE, write_frame, write_ok
-from nsqfast._ext.server.host cimport (
-    PHASE_CLOSED, PHASE_DRAINING, PHASE_ENDING, PHASE_GREETING, PHASE_HANDSHAKE, PHASE_LOST, PHASE_OPEN,
-)
 
 from nsqfast._ext.protocol.frame import encode
 from nsqfast.errors import ProtocolError
-from nsqfast.wire.gotext import format_address, format_peer_host
 from nsqfast.streams.adapter import Stacked, StreamError
-
-log = logging.getLogger("nsqd")
+from nsqfast.wire.gotext import format_address, format_peer_host
+from nsqfast.wire.refusals import REFUSED
 
 cdef int64_t SECOND_NS = 1000000000
 cdef int64_t TURN_NS = 1000000   # enough for the loop to read once more
@@ -40,23 +35,17 @@ cdef enum:
     # Units that an unpacked piece counts for: the clock is read after each.
     PIECE_UNITS = 64
 
-cdef bytes OK = encode(FRAME_RESPONSE, b"OK")
 
-
-cdef class Connection(Host):
+cdef class BrokerConnection(Client):
     """Created for each accepted socket; `registry` outlives it."""
 
     def __init__(self, Registry registry not None):
         self.registry = registry
-        self.input = ReadBuffer(INPUT_SIZE)
-        self.output = WriteBuffer()
-        self.output_size_max = OUTPUT_SIZE_MAX
+        self.session = Session(registry, self)
+        self.input, self.output = self.session.input, self.session.output
         self.phase = PHASE_GREETING
         self.remote_address = self.remote_host = ""
-        self.heartbeat_ns = HEARTBEAT_DEFAULT_NS
-        self.pending = PendingAnswers()
         self.adapter = self.upgrades = self.secure = self.pieces = None
-        self.session = Session(self)
 
     # -- the asyncio seam ----------------------------------------------------------------------------------------------
 
@@ -66,15 +55,17 @@ cdef class Connection(Host):
         peername = transport.get_extra_info("peername")
         self.remote_address, self.remote_host = format_address(peername), format_peer_host(peername)
         self.connect_ts = wall_ns() // SECOND_NS
-        self.command_since_ns = monotonic_ns()
-        self.next_heartbeat_ns = self.command_since_ns + self.heartbeat_ns
-        self.session.begin()
+        self.session.begin(self.remote_address, self.remote_host)
         self.registry.add_client(self)
-        self.say(logging.INFO, f"TCP: new client({self.remote_address})")
-        self.rearm()
+        self.session.say(logging.INFO, f"TCP: new client({self.remote_address})")
+        self.keep_time()
 
     def get_buffer(self, sizehint):
-        return self.expose_input() if self.adapter is None else self.packed
+        """New memory is slow: once a turn has had enough of it, it is filled little by little."""
+        if self.adapter is not None:
+            return self.packed
+        self.input.read_max = READ_SIZE_MAX if self.registry.costly_count <= COSTLY_COUNT_MAX else READ_SIZE_MIN
+        return self.input
 
     def buffer_updated(self, nbytes):
         if self.adapter is None:
@@ -92,10 +83,10 @@ cdef class Connection(Host):
         elif self.phase < PHASE_DRAINING:
             self.share_turn(self.input.capacity)    # of half a command, which is freed
             self.parse()
-        if self.pending.size or self.command_blocked:
-            return True  # an answer still waits; on_durable or release ends the connection
+        if self.session.answers.waiting_count or self.session.is_blocked:
+            return True  # an answer still waits; on_durable or go_on ends the connection
         if not (self.phase >= PHASE_DRAINING or self.write_paused or self.registry.may_be_costly()):
-            self.block_for_turn()   # many leave at once
+            self.session.block_for_turn()   # many leave at once
             return True
         self.close()
         return self.phase == PHASE_ENDING
@@ -103,7 +94,7 @@ cdef class Connection(Host):
     def connection_lost(self, exc):
         self.phase = PHASE_LOST
         self.session.auth.cancel()
-        self.charge_bytes(-self.charged_size)
+        self.session.charge_bytes(-self.session.charged_size)
         self.count_unsent(0)
         self.registry.timers.disarm(self)
         if self.registry.may_be_costly():
@@ -111,23 +102,16 @@ cdef class Connection(Host):
         else:
             self.registry.want_turn(self)
 
-    cdef int forget(self) except -1:
-        """Remove every reference that others have to this client."""
-        self.phase = PHASE_CLOSED
-        self.leave()
-        self.session = None     # it refers to this connection
-        self.registry.remove_client(self)
-        self.say(logging.INFO, f"PROTOCOL(V2): [{self.remote_address}] exiting ioloop", is_last=True)
-        return 0
-
     def pause_writing(self):
         self.write_paused = True
+        self.session.is_writable = False
         self.write_paused_since_ns = monotonic_ns()
         self.count_unsent(self.transport.get_write_buffer_size())
         self.rearm()
 
     def resume_writing(self):
         self.write_paused = False
+        self.session.is_writable = True
         self.count_unsent(0)
         self.flush()
         self.choose_reading()
@@ -143,7 +127,7 @@ cdef class Connection(Host):
         """
         cdef Budget budget = begin_part()
         try:
-            while not self.command_blocked:
+            while not self.session.is_blocked:
                 if self.phase >= PHASE_DRAINING:
                     self.packed.consume(self.packed.end - self.packed.start)
                     return 0
@@ -158,8 +142,8 @@ cdef class Connection(Host):
                 if piece is not None:
                     self.input.append(piece, len(<bytes> piece))
                     self.parse()
-                    if is_spent(&budget, PIECE_UNITS) and not self.command_blocked:
-                        self.block_for_turn()
+                    if is_spent(&budget, PIECE_UNITS) and not self.session.is_blocked:
+                        self.session.block_for_turn()
                     continue
                 self.pieces = None
                 if self.adapter.at_end and not self.at_eof:
@@ -176,20 +160,56 @@ cdef class Connection(Host):
             self.input.consume(self.input.end - self.input.start)
             return 0
         try:
-            if not self.command_blocked:
-                self.session.feed()
+            if not self.session.is_blocked:
+                self.run_commands()
         except ProtocolError as error:
             self.fail(error)
         except OSError as error:
             # A queue could not be opened: too many files, a broken disk.
             self.fail(ProtocolError("E_INVALID", error.strerror or str(error)))
-        if not (self.command_blocked or self.phase >= PHASE_DRAINING or self.input.claim_room()):
+        if not (self.session.is_blocked or self.phase >= PHASE_DRAINING or self.input.claim_room()):
             self.fail(ProtocolError("E_INVALID", "no memory left for a command of this size"))
-        if self.write_paused or self.command_blocked:
+        if self.write_paused or self.session.is_blocked:
             self.choose_reading()
         if self.watch_buffer():
             self.rearm()
-        return self.watch_command() if self.heartbeat_ns == 0 else 0
+        return self.watch_command() if self.session.heartbeat_ns == 0 else 0
+
+    cdef int run_commands(self) except -1:
+        """Run those that are whole, and do what they ask of the connection."""
+        if self.phase == PHASE_GREETING and not self.read_magic():
+            return 0
+        self.session.feed(self.at_eof)
+        if self.session.new_layers is not None:
+            self.upgrades, self.session.new_layers = self.session.new_layers or None, None
+            self.keep_time()
+        if self.session.is_broken:
+            # NSQ closes without an error; shut() spares the peer the reset that Go causes.
+            return self.drain()
+        return self.close() if self.session.answers.waiting_count > PENDING_OK_MAX else 0
+
+    cdef bint read_magic(self) except -1:
+        """Whether the protocol's magic was received."""
+        if self.input.end - self.input.start < MAGIC_SIZE or self.session.waits_to_be_costly():
+            return False
+        if memcmp(self.input.data + self.input.start, b"  V2", MAGIC_SIZE) != 0:
+            raise ProtocolError("E_BAD_PROTOCOL")
+        self.session.say(logging.INFO, f"CLIENT({self.remote_address}): desired protocol magic '  V2'")
+        self.input.consume(MAGIC_SIZE)
+        self.phase = PHASE_OPEN
+        self.keep_time()
+        return True
+
+    cdef int share_turn(self, Py_ssize_t size) except -1:
+        """The rest of a large command is read in a later turn if this one has read so much already, from whomever."""
+        if (self.session.is_blocked or self.phase >= PHASE_DRAINING
+                or self.input.end - self.input.start <= INPUT_SIZE):
+            return 0
+        self.registry.costly_count += size // COSTLY_SIZE
+        if not self.registry.may_be_costly():
+            self.session.block_for_turn()
+            self.choose_reading()
+        return 0
 
     cdef int watch_command(self) except -1:
         """Without heartbeats no input is required, but a command that has begun must be completed in time."""
@@ -197,9 +217,18 @@ cdef class Connection(Host):
             self.is_begun = False
         elif not self.is_begun:
             self.is_begun = True
-            self.command_since_ns = monotonic_ns()
+            self.session.command_since_ns = monotonic_ns()
             self.rearm()
         return 0
+
+    cdef bint watch_buffer(self) noexcept:
+        """Note when bytes came for a command that has a large buffer; return whether that is news. Heartbeats say that
+        the peer is alive, not that the command will be completed."""
+        cdef bint was_watched = self.received_ns != 0
+        self.received_ns = 0
+        if self.input.capacity > INPUT_SIZE and self.input.start != self.input.end and not self.session.is_blocked:
+            self.received_ns = monotonic_ns()
+        return self.received_ns != 0 and not was_watched
 
     cdef int choose_reading(self) except -1:
         """Stop reading from a peer that does not read its answers, and from one that sends much while it is blocked."""
@@ -208,7 +237,7 @@ cdef class Connection(Host):
             return 0
         if self.write_paused:
             is_full = self.read_paused or self.output.size > OUTPUT_SIZE_MAX
-        if self.command_blocked and not is_full:
+        if self.session.is_blocked and not is_full:
             is_full = self.input.end - self.input.start >= INPUT_SIZE
             if self.packed is not None:
                 is_full = is_full or self.packed.end - self.packed.start >= INPUT_SIZE
@@ -220,43 +249,35 @@ cdef class Connection(Host):
                 self.transport.resume_reading()
         return 0
 
-    cdef int block_for_turn(self) except -1:
-        self.command_blocked = True
-        return self.registry.want_turn(self)
-
-    cdef int unblock(self) except -1:
-        self.command_blocked = False
-        return self.choose_reading()
-
     cdef int go_on(self) except -1:
         if self.phase == PHASE_LOST:
             return self.forget()
         if self.phase == PHASE_ENDING:
             return self.end()
-        if self.phase >= PHASE_DRAINING:
-            return self.unblock()
-        if self.write_paused and self.output.size > OUTPUT_SIZE_MAX:
+        if self.phase == PHASE_CLOSED:
+            return 0
+        if self.phase == PHASE_DRAINING:
+            self.session.is_blocked = False
+            return self.choose_reading()
+        if self.write_paused and self.output.size > OUTPUT_SIZE_MAX and self.session.auth.error is None:
             self.is_stopped = True
             return 0
         return self.release()
 
     cdef int release(self) except -1:
+        """Run the command that was blocked, and those behind it."""
         cdef bint at_eof = self.at_eof
-        self.command_blocked = self.at_eof = False  # eof is handled only after all input was unpacked
-        self.command_since_ns = monotonic_ns()
+        self.session.is_blocked = self.at_eof = False  # eof is handled only after all input was unpacked
+        self.session.command_since_ns = monotonic_ns()
         self.parse()
         if self.adapter is not None:
             self.unpack()
         self.at_eof = self.at_eof or at_eof
-        if self.at_eof and not self.command_blocked:
+        if self.at_eof and not self.session.is_blocked:
             self.eof_received()
             return 0
         self.choose_reading()
         return self.rearm()
-
-    cdef int leave(self) except -1:
-        """Unsubscribe."""
-        return self.session.leave() if self.session is not None else 0
 
     cdef int count_unsent(self, int64_t size) except -1:
         """Count what the transport buffers for a peer that does not read."""
@@ -267,71 +288,42 @@ cdef class Connection(Host):
     # -- out -----------------------------------------------------------------------------------------------------------
 
     cdef int flush(self) except -1:
-        self.is_written = False
-        if self.write_paused or self.phase == PHASE_HANDSHAKE or self.phase >= PHASE_ENDING:
+        if self.phase >= PHASE_ENDING:
+            return 0
+        self.session.answers.is_listed = False
+        if self.write_paused or self.phase == PHASE_HANDSHAKE:
             return 0
         if self.output.size:
             self.registry.written_size += self.output.size
             data = self.output.take()
             self.transport.write(data if self.adapter is None else self.adapter.pack(data))
-        if self.upgrades is not None and self.pending.size == 0:
+        if self.upgrades is not None and self.session.answers.waiting_count == 0:
             self.upgrade()
         return self.session.on_flushed()
 
-    cdef int send(self, bytes frame) except -1:
-        if self.pending.size:
-            return self.pending.add_frame(frame)
-        self.output.append(frame, len(frame))
-        return self.mark_written()
-
-    cdef int answer_ok(self, uint64_t ticket, str command) except -1:
-        if ticket == 0 and self.pending.size == 0:
-            write_ok(self.output)
-            return self.mark_written()
-        if self.pending.size == 0:
-            self.registry.wait_durable(self)
-        self.pending.add_ok(ticket, command)
-        if self.pending.size > PENDING_OK_MAX:
-            self.close()
-        return 0
-
-    cdef int await_ticket(self, uint64_t ticket, str command) except -1:
-        if self.pending.size == 0:
-            self.registry.wait_durable(self)
-        return self.pending.add_ticket(ticket, command)
-
-    cdef int refuse_oks(self, uint64_t count, str error) except -1:
-        return self.pending.refuse_oks(count, error)
+    cdef bint on_written(self, str error) except -1:
+        return self.session is not None and self.session.answers.on_written(error)
 
     cdef int on_durable(self, uint64_t done_ticket, str error) except -1:
-        cdef list entry
-        if self.session is not None:
-            self.session.publisher.on_durable(done_ticket, error)
-        entry = self.pending.take_done(done_ticket)
-        while entry is not None:
-            _, count, command, frame = entry
-            error = error or (frame if count else None)
-            if error is not None and (count or frame is None):
-                self.pending.clear()
-                self.registry.done_waiting(self)
-                return self.fail(ProtocolError(f"E_{command}_FAILED", f"{command} failed {error}"))
-            data = OK * count if frame is None else frame
-            self.output.append(data, len(data))
-            self.mark_written()
-            entry = self.pending.take_done(done_ticket)
-        if self.pending.size == 0:
-            self.registry.done_waiting(self)
+        if self.session is None:
+            return 0
+        try:
+            self.session.answers.on_durable(done_ticket, error)
+        except ProtocolError as failure:
+            return self.fail(failure)
+        if self.session.answers.waiting_count == 0:
             if self.phase == PHASE_DRAINING:
                 self.shut()
-            elif self.at_eof and not self.command_blocked:
+            elif self.at_eof and not self.session.is_blocked:
                 self.close()
         return 0
 
-    # -- layers of the stream ------------------------------------------------------------------------------------------
+    cdef int answer_now(self) except -1:
+        """Send the OK of a layer that was added."""
+        write_ok(self.output)
+        return self.session.answers.want_flush()
 
-    cdef int upgrade_to(self, list upgrades) except -1:
-        self.upgrades = upgrades
-        return 0
+    # -- layers of the stream ------------------------------------------------------------------------------------------
 
     cdef int upgrade(self) except -1:
         """Add the next adapter. All earlier output was sent; the OK is the first to be packed."""
@@ -345,12 +337,11 @@ cdef class Connection(Host):
         if not layer.is_ready:
             self.secure = layer
             return self.start_handshake()
-        self.output_size_max = PACKED_SIZE_MAX
-        write_ok(self.output)
-        return self.mark_written()
+        self.session.output_size_max = PACKED_SIZE_MAX
+        return self.answer_now()
 
     cdef int start_handshake(self) except -1:
-        self.say(logging.INFO, f"PROTOCOL(V2): [{self.remote_address}] upgrading connection to TLS")
+        self.session.say(logging.INFO, f"PROTOCOL(V2): [{self.remote_address}] upgrading connection to TLS")
         self.phase = PHASE_HANDSHAKE
         self.handshake_deadline_ns = monotonic_ns() + HANDSHAKE_TIMEOUT_NS
         return self.rearm()
@@ -364,9 +355,9 @@ cdef class Connection(Host):
             return 0
         self.phase = PHASE_OPEN
         self.tls = True
-        self.keep_time(self.heartbeat_ns)
-        write_ok(self.output)
-        return self.mark_written()
+        self.session.needs_tls = False
+        self.keep_time()
+        return self.answer_now()
 
     cdef int fail_handshake(self, str reason) except -1:
         """Send the TLS alert, if any, then an error frame for a peer that does not speak TLS."""
@@ -388,23 +379,25 @@ cdef class Connection(Host):
     # -- the end -------------------------------------------------------------------------------------------------------
 
     cdef int fail(self, object error) except -1:
+        """Send a fatal error, then end the connection in order."""
         # While a disk refuses publishes, the health check reports that once a minute.
         is_refused = error.code.endswith("PUB_FAILED") and self.registry.health() != "OK"
-        self.say(logging.INFO if is_refused else logging.ERROR, f"[{self.remote_address}] - {error}")
+        self.session.say(logging.INFO if is_refused else logging.ERROR, f"[{self.remote_address}] - {error}")
         if self.phase >= PHASE_ENDING:
             return 0
         self.phase = PHASE_DRAINING
         self.upgrades = None    # nothing is packed behind an error
-        self.leave()
-        self.send(encode(FRAME_ERROR, str(error).encode("utf-8", "surrogateescape")))
-        if self.pending.size == 0:
+        self.session.leave()
+        self.session.answers.send(encode(FRAME_ERROR, str(error).encode("utf-8", "surrogateescape")))
+        if self.session.answers.waiting_count == 0:
             self.shut()
         return 0
 
     cdef int drain(self) except -1:
+        """End in order, without an error."""
         self.phase = PHASE_DRAINING
-        self.leave()
-        if self.pending.size == 0:  # else on_durable does it after the last answer
+        self.session.leave()
+        if self.session.answers.waiting_count == 0:  # else on_durable does it after the last answer
             self.shut()
         return 0
 
@@ -427,7 +420,7 @@ cdef class Connection(Host):
         self.flush()
         self.end_stream()
         self.phase = PHASE_ENDING
-        self.leave()
+        self.session.leave()
         return self.end()
 
     cdef int end(self) except -1:
@@ -438,35 +431,56 @@ cdef class Connection(Host):
         self.transport.close()
         return 0
 
+    cdef bint may_end(self) noexcept:
+        """Whether it may be closed in this turn; to free a large buffer takes as long as to close several."""
+        if not self.registry.may_end():
+            return False
+        self.registry.end_count += self.input.capacity // READ_SIZE_MAX
+        return True
+
+    cdef int drop(self, str reason) except -1:
+        if self.session is not None:
+            self.session.say(logging.ERROR, f"client({self.remote_address}) - {reason}")
+            self.session.leave()
+        self.abort()
+        return 0
+
     def abort(self):
         """End the connection now."""
         if self.phase != PHASE_LOST:
             self.phase = PHASE_CLOSED
+        if self.session is not None:
+            self.session.is_writable = False
         if self.transport is not None:
             self.transport.abort()
 
+    cdef int forget(self) except -1:
+        """Remove every reference that others have to this client."""
+        self.phase = PHASE_CLOSED
+        self.session.leave()
+        self.session.say(logging.INFO, f"PROTOCOL(V2): [{self.remote_address}] exiting ioloop", is_last=True)
+        self.session = None     # it refers to this connection
+        self.registry.remove_client(self)
+        return 0
+
     # -- time ----------------------------------------------------------------------------------------------------------
 
-    cdef int greet(self) except -1:
-        self.phase = PHASE_OPEN
-        return self.keep_time(self.heartbeat_ns)
-
-    cdef int keep_time(self, int64_t heartbeat_ns) except -1:
-        self.heartbeat_ns = heartbeat_ns
-        self.command_since_ns = monotonic_ns()
-        self.next_heartbeat_ns = self.command_since_ns + heartbeat_ns
+    cdef int keep_time(self) except -1:
+        """Wait for the next command, and send heartbeats, from now on."""
+        self.session.command_since_ns = monotonic_ns()
+        self.next_heartbeat_ns = self.session.command_since_ns + self.session.heartbeat_ns
         return self.rearm()
 
     cdef int64_t deadline(self) noexcept:
         """The next time at which something must be checked; 0 = none."""
-        cdef int64_t deadline_ns = self.next_heartbeat_ns if self.heartbeat_ns else INT64_MAX
-        cdef int64_t patience_ns = self.heartbeat_ns or HEARTBEAT_DEFAULT_NS
+        cdef int64_t deadline_ns = self.next_heartbeat_ns if self.session.heartbeat_ns else INT64_MAX
+        cdef int64_t patience_ns = self.session.heartbeat_ns or HEARTBEAT_DEFAULT_NS
         if self.phase == PHASE_GREETING:
-            return max(self.command_since_ns + MAGIC_TIMEOUT_NS, self.grace_until_ns)
+            return max(self.session.command_since_ns + MAGIC_TIMEOUT_NS, self.grace_until_ns)
         if self.phase == PHASE_HANDSHAKE:
             return max(self.handshake_deadline_ns, self.grace_until_ns)
         if self.is_awaited():
-            deadline_ns = min(deadline_ns, max(self.command_since_ns + 2 * patience_ns, self.grace_until_ns))
+            deadline_ns = min(deadline_ns, max(self.session.command_since_ns + 2 * patience_ns, self.grace_until_ns))
         if self.write_paused:
             deadline_ns = min(deadline_ns, max(self.write_paused_since_ns + patience_ns, self.grace_until_ns))
         if self.received_ns:
@@ -475,7 +489,7 @@ cdef class Connection(Host):
 
     cdef bint is_awaited(self) noexcept:
         """Whether the client must send something, or the rest of it, in time."""
-        return not self.command_blocked and (self.heartbeat_ns != 0 or self.is_begun)
+        return not self.session.is_blocked and (self.session.heartbeat_ns != 0 or self.is_begun)
 
     cdef bint is_over(self, int64_t limit_ns, int64_t allowed_ns, int64_t now_ns) noexcept:
         """Whether nothing came until the limit, nor in the grace period behind it.
@@ -488,34 +502,36 @@ cdef class Connection(Host):
         return now_ns >= max(limit_ns, self.grace_until_ns)
 
     cdef int rearm(self) except -1:
-        cdef int64_t deadline_ns = self.deadline()
+        cdef int64_t deadline_ns
         if self.phase >= PHASE_DRAINING:
             return 0
+        deadline_ns = self.deadline()
         if deadline_ns == 0:
             return self.registry.timers.disarm(self)
         return self.registry.timers.arm(self, deadline_ns)
 
     cdef int on_deadline(self, int64_t now_ns) except -1:
-        cdef int64_t patience_ns = self.heartbeat_ns or HEARTBEAT_DEFAULT_NS
+        cdef int64_t patience_ns
         if self.phase == PHASE_DRAINING:
             self.abort()
             return 0
+        patience_ns = self.session.heartbeat_ns or HEARTBEAT_DEFAULT_NS
         if self.phase == PHASE_GREETING:
-            if self.is_over(self.command_since_ns + MAGIC_TIMEOUT_NS, MAGIC_TIMEOUT_NS, now_ns):
+            if self.is_over(self.session.command_since_ns + MAGIC_TIMEOUT_NS, MAGIC_TIMEOUT_NS, now_ns):
                 return self.drop("no protocol magic")
         elif self.phase == PHASE_HANDSHAKE:
             if self.is_over(self.handshake_deadline_ns, HANDSHAKE_TIMEOUT_NS, now_ns):
                 local_address = format_address(self.transport.get_extra_info("sockname"))
                 return self.fail_handshake(f"read tcp {local_address}->{self.remote_address}: i/o timeout")
         else:
-            if self.is_awaited() and self.is_over(self.command_since_ns + 2 * patience_ns, patience_ns, now_ns):
+            if self.is_awaited() and self.is_over(self.session.command_since_ns + 2 * patience_ns, patience_ns, now_ns):
                 return self.drop("i/o timeout")
             if self.write_paused and self.is_over(self.write_paused_since_ns + patience_ns, patience_ns, now_ns):
                 return self.drop("write timeout")
             if self.received_ns and self.is_over(self.received_ns + STALLED_NS, STALLED_NS, now_ns):
-                if self.is_refused_memory(now_ns):
+                if self.must_give_memory(now_ns):
                     return self.drop("a command does not go on, and memory is short: raise --max-memory")
-            if self.heartbeat_ns and now_ns >= self.next_heartbeat_ns:
+            if self.session.heartbeat_ns and now_ns >= self.next_heartbeat_ns:
                 self.beat(now_ns)
         return self.rearm()
 
@@ -523,14 +539,21 @@ cdef class Connection(Host):
         """Send a heartbeat ahead of all waiting answers: it says that the connection is alive, not the disk."""
         self.input.trim()
         write_frame(self.output, FRAME_RESPONSE, HEARTBEAT, HEARTBEAT_SIZE)
-        self.mark_written()
-        self.next_heartbeat_ns += self.heartbeat_ns
+        self.session.answers.want_flush()
+        self.next_heartbeat_ns += self.session.heartbeat_ns
         if self.next_heartbeat_ns <= now_ns:
-            self.next_heartbeat_ns = now_ns + self.heartbeat_ns  # a single one, however many were missed
+            self.next_heartbeat_ns = now_ns + self.session.heartbeat_ns  # a single one, however many were missed
         return 0
 
-    cdef int drop(self, str reason) except -1:
-        self.say(logging.ERROR, f"client({self.remote_address}) - {reason}")
-        self.leave()
-        self.abort()
-        return 0
+    cdef bint must_give_memory(self, int64_t now_ns) except -1:
+        """Whether a command for which no bytes come must give its buffer back. If not, look again later."""
+        self.received_ns = now_ns
+        if account.level < MEMORY_SPILL:
+            return False
+        REFUSED["stalled_command"] += 1
+        return True
+
+    @property
+    def common_name(self):
+        """The common name in the client's certificate; '' without one."""
+        return self.secure.common_name if self.tls else ""

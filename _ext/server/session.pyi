@@ -1,11 +1,10 @@
 from typing import Any
 
 from nsqfast._ext.broker.channel import Channel
-from nsqfast._ext.broker.consumer import Consumer
-from nsqfast._ext.server.host import Host
+from nsqfast._ext.broker.consumer import Client, Consumer
+from nsqfast._ext.broker.registry import Registry
 
 class Session(Consumer):
-    host: Host
     state: int
     channel: Channel | None
     client_id: str
@@ -22,5 +21,5 @@ class Session(Consumer):
     grant: Any
     deflate: bool
     snappy: bool
-    def __init__(self, host: Host) -> None: ...
+    def __init__(self, registry: Registry, client: Client) -> None: ...
     def pub_counts(self) -> dict[str, int]: ...

@@ -3,11 +3,11 @@
 import asyncio
 
 from nsqfast._ext.broker.embedded import EmbeddedRegistry
-from nsqfast._ext.server.connection import Connection
+from nsqfast._ext.server.connection import BrokerConnection
 from nsqfast.nsqd.server import Server
 
 
-class EmbeddedConnection(Connection, asyncio.BufferedProtocol):
+class EmbeddedConnection(BrokerConnection, asyncio.BufferedProtocol):
     """asyncio's own loop looks at the base class; uvloop, in which programs run, does not."""
 
 

@@ -219,7 +219,7 @@ def _client(consumer: Any) -> dict[str, str]:
     return {
         "client_id": consumer.client_id,
         "hostname": consumer.hostname,
-        "remote_address": consumer.host.remote_address,
+        "remote_address": consumer.client.remote_address,
     }
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from nsqfast._ext.broker.registry import Registry
 from nsqfast._ext.core.histogram import Histogram
-from nsqfast._ext.server.connection import Connection
+from nsqfast._ext.server.connection import BrokerConnection
 from nsqfast.errors import OptionsError
 from nsqfast.net import addresses
 from nsqfast.net.browsers import BrowserRules
@@ -63,7 +63,7 @@ class Server:
     """Start it once, stop it once. Calls `make_http_api` for each HTTP listener, with itself as the `Broker`."""
 
     registry_type = Registry
-    connection_type = Connection
+    connection_type = BrokerConnection
     registry: Registry
     lookup: Lookup
     drain: Drain
@@ -301,7 +301,7 @@ class Server:
             await self._statsd.stop()
         await self.lookup.stop()
         self._close_listener("TCP", self.tcp_address)
-        connection: Connection
+        connection: BrokerConnection
         for connection in self.registry.clients():
             connection.abort()
         if self.auth is not None:

@@ -162,7 +162,7 @@ def _each_producer(registry: Registry, wanted: Filter) -> Iterator[dict[str, Any
 
 def client_stats(session: Session, topic: str) -> dict[str, Any]:
     """One connection; with a topic filter, its publish count is that of this topic, otherwise of one of its topics."""
-    connection = session.host
+    connection = session.client
     found: dict[str, Any] = {
         "client_id": session.client_id,
         "hostname": session.hostname,

@@ -7,7 +7,7 @@ from nsqfast._ext.broker.registry import Registry
 from nsqfast._ext.core.memory import used_bytes
 from nsqfast._ext.dev.probes import fix_parts, let_pass
 from nsqfast._ext.protocol.frame import FrameDecoder
-from nsqfast._ext.server.connection import Connection
+from nsqfast._ext.server.connection import BrokerConnection
 
 SECOND_NS = 1_000_000_000
 NEVER = 1 << 60
@@ -112,7 +112,7 @@ class Peer:
     def __init__(self, registry, magic=b"  V2"):
         self.registry = registry
         self.transport = Transport()
-        self.connection = Connection(registry)
+        self.connection = BrokerConnection(registry)
         self.session = self.connection.session
         self.connection.connection_made(self.transport)
         self.decoder = FrameDecoder()

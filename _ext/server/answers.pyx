@@ -1,0 +1,165 @@
+"""A durable broker answers a publish when it is on disk; whatever is answered behind it waits as long."""
+
+from collections import deque
+
+from nsqfast._ext.core.limits cimport FRAME_RESPONSE
+from nsqfast._ext.protocol.frame cimport write_ok
+
+from nsqfast._ext.protocol.frame import encode
+from nsqfast.errors import ProtocolError
+from nsqfast.wire.refusals import PUBLISH_REFUSED
+
+cdef bytes OK = encode(FRAME_RESPONSE, b"OK")
+
+
+cdef class Answers:
+    """Those to one client. It counts what the client has published, too: that is known when it is answered."""
+
+    def __init__(self, Registry registry not None, Client client not None, WriteBuffer output not None):
+        self.registry = registry
+        self.client = client
+        self.output = output
+        self.publish_counts = {}
+
+    cdef int want_flush(self) except -1:
+        """There is output; it is sent at the end of the turn."""
+        if not self.is_listed:
+            self.is_listed = True
+            self.registry.want_flush(self.client)
+        return 0
+
+    cdef int send(self, bytes frame) except -1:
+        """Send a whole frame, behind the answers that wait."""
+        if self.waiting_count:
+            return self.append(0, "", frame, "", 0)
+        self.output.append(frame, len(frame))
+        return self.want_flush()
+
+    cdef int accept(self, uint64_t ticket, str command, Topic topic, uint64_t message_count,
+                    bint is_postponed) except -1:
+        """Answer OK to a publish that was taken, or will be if its write and its fsync succeed; ticket 0 = it was, and
+        its caller counts it."""
+        cdef bint is_new
+        if ticket == 0 and self.waiting_count == 0:
+            write_ok(self.output)
+            return self.want_flush()
+        is_new = self.begin_group(ticket, command, topic)
+        if is_postponed and ticket:
+            if is_new or self.postponed_count == 0:
+                topic.add_publisher(self.client)
+            if self.postponed_count == 0:
+                self.postponed_count = 1
+                self.kept_ok_count, self.kept_message_count = self.last_ok_count, self.last_message_count
+        self.last_ok_count += 1
+        self.last_message_count += message_count if ticket else 0
+        return 0
+
+    cdef int accept_with_id(self, uint64_t ticket, str command, Topic topic, uint64_t id) except -1:
+        """Answer OK and the id of the only message likewise."""
+        frame = encode(FRAME_RESPONSE, b"OK %016x" % id)
+        return self.append(ticket, command, frame, topic.name, 1) if ticket else self.send(frame)
+
+    cdef int await_ticket(self, uint64_t ticket, str command) except -1:
+        """Let the error of this fsync be the command's, which has no answer yet."""
+        if self.waiting_count == 0 or ticket > self.last_ticket:
+            self.append(ticket, command, b"", "", 0)
+        return 0
+
+    cdef int count(self, str topic_name, uint64_t message_count) except -1:
+        """So many more messages were published."""
+        self.publish_counts[topic_name] = self.publish_counts.get(topic_name, 0) + message_count
+        return 0
+
+    # -- what waits ----------------------------------------------------------------------------------------------------
+
+    cdef int begin_entry(self, uint64_t ticket) except -1:
+        """One more waits behind all others."""
+        if self.waiting_count == 0:
+            self.registry.wait_durable(self.client)
+            if self.waiting is None:
+                self.waiting = deque()
+        self.end_group()
+        self.last_ticket = max(self.last_ticket, ticket)
+        self.waiting_count += 1
+        if self.postponed_count:
+            self.postponed_count += 1
+        return 0
+
+    cdef bint begin_group(self, uint64_t ticket, str command, Topic topic) except -1:
+        """Make this the last group; False = it is already."""
+        if self.last_ticket >= ticket and self.last_command == command and self.last_topic is topic:
+            return False
+        self.begin_entry(ticket)
+        self.last_command, self.last_topic = command, topic
+        return True
+
+    cdef int end_group(self) except -1:
+        """Nothing is added to the last group any more."""
+        if self.last_command is not None:
+            self.waiting.append([self.last_ticket, self.last_ok_count, self.last_command, None, self.last_topic.name,
+                                 self.last_message_count])
+            self.last_command = self.last_topic = None
+            self.last_ok_count = self.last_message_count = 0
+        return 0
+
+    cdef int append(self, uint64_t ticket, str command, object other, str topic_name, uint64_t message_count) except -1:
+        """Let this wait, which is no group; the error of its fsync is that of the command, unless that is empty."""
+        self.begin_entry(ticket)
+        self.waiting.append([self.last_ticket, 0, command, other, topic_name, message_count])
+        return 0
+
+    cdef list take_done(self, uint64_t done_ticket):
+        """Return what need not wait any more and stands first; None = there is nothing."""
+        if self.waiting_count == 0:
+            return None
+        if self.last_ticket <= done_ticket:
+            self.end_group()
+        if not self.waiting or <uint64_t> self.waiting[0][0] > done_ticket:
+            return None
+        self.waiting_count -= 1
+        return self.waiting.popleft()
+
+    cdef bint on_written(self, str error) except -1:
+        """The postponed write is done. If it failed, its error replaces all answers from the first postponed OK on."""
+        cdef list entry = None
+        cdef Py_ssize_t count = self.postponed_count
+        self.postponed_count = 0
+        if error is None or count == 0:
+            return False
+        PUBLISH_REFUSED["disk"] += 1
+        self.end_group()
+        for _ in range(count):
+            entry = self.waiting.pop()
+        self.waiting_count -= count
+        if self.kept_ok_count:
+            self.waiting.append([entry[0], self.kept_ok_count, *entry[2:5], self.kept_message_count])
+            self.waiting_count += 1
+        self.last_ticket = self.waiting[self.waiting_count - 1][0] if self.waiting_count else 0
+        self.append(0, entry[2], error, "", 0)
+        self.is_refused = True
+        return True
+
+    cdef int on_durable(self, uint64_t done_ticket, str error) except -1:
+        """Send what waited for this. ProtocolError: it could not be written, or a postponed write had failed before."""
+        cdef list entry
+        if error is not None:
+            PUBLISH_REFUSED["disk"] += 1
+        entry = self.take_done(done_ticket)
+        while entry is not None:
+            _, ok_count, command, other, topic_name, message_count = entry
+            failure = other if type(other) is str else error
+            if failure is not None and command:
+                self.end_group()
+                self.waiting.clear()
+                self.waiting_count = self.postponed_count = 0
+                self.registry.done_waiting(self.client)
+                raise ProtocolError(f"E_{command}_FAILED", f"{command} failed {failure}")
+            if message_count:
+                self.count(topic_name, message_count)
+            data = OK * ok_count if other is None else other
+            self.output.append(data, len(data))
+            self.want_flush()
+            entry = self.take_done(done_ticket)
+        if self.waiting_count == 0:
+            self.registry.done_waiting(self.client)
+        return 0
