@@ -62,9 +62,9 @@ cdef class Channel(Queue):
     cdef int delete(self) except -1
     cdef int defer(self, Delivery *delivery, int64_t deadline_ns) except -1
     cdef bint must_wait(self) noexcept
-    cdef bint hand_out(self, Consumer consumer, int64_t now_ns) except -1
+    cdef bint deliver_next(self, Consumer consumer, int64_t now_ns) except -1
     cdef int random_percent(self) noexcept
-    cdef bint take_back(self, Budget *budget) except -1
+    cdef bint requeue_returning(self, Budget *budget) except -1
     cdef Outcome check(self, Consumer consumer, uint64_t id, Delivery **delivery) noexcept
     cdef int remove(self, Consumer consumer, Delivery *delivery) except -1
     cdef int watch(self, Consumer consumer, int64_t deadline_ns) except -1

@@ -4,7 +4,7 @@ import logging
 
 from libc.stdint cimport INT64_MAX, int64_t, uint64_t
 
-from nsqfast._ext.broker.end_of_turn cimport CutOff
+from nsqfast._ext.broker.consumer cimport DisconnectLater
 from nsqfast._ext.core.budget cimport begin_part, begin_short_part, is_spent
 from nsqfast._ext.core.clock cimport monotonic_ns, wall_ns
 from nsqfast._ext.core.heap cimport HeapNode
@@ -98,7 +98,7 @@ cdef class Channel(Queue):
             if account.level >= MEMORY_SLOW and self.must_wait():
                 return self.rearm(now_ns + DISK_RETRY_NS)
             try:
-                if not self.hand_out(consumer, now_ns):
+                if not self.deliver_next(consumer, now_ns):
                     return self.rearm(now_ns + 1) if self.backlog.disk_depth() else 0
             except OSError:  # the broker's health reports it
                 return self.rearm(now_ns + DISK_RETRY_NS)
@@ -114,8 +114,8 @@ cdef class Channel(Queue):
             return False
         return self.table.size > 0 or (account.level >= MEMORY_FULL and self.deferred.size > 0)
 
-    cdef bint hand_out(self, Consumer consumer, int64_t now_ns) except -1:
-        """Hand the next message to this consumer; False: there was none (all that was left is damaged), or not yet."""
+    cdef bint deliver_next(self, Consumer consumer, int64_t now_ns) except -1:
+        """Deliver the next message to it; False: there was none (all that was left is damaged), or not yet."""
         cdef bint was_in_memory = self.backlog.memory.size > 0
         cdef Delivery *delivery = self.backlog.take()
         if delivery is NULL:
@@ -175,7 +175,7 @@ cdef class Channel(Queue):
             self.on_last_left(self.name)
         return 0
 
-    cdef bint take_back(self, Budget *budget) except -1:
+    cdef bint requeue_returning(self, Budget *budget) except -1:
         """Queue again what was in flight to consumers that left; False: the part ended first."""
         cdef InFlightQueue queue
         cdef Delivery *delivery
@@ -273,7 +273,8 @@ cdef class Channel(Queue):
     cdef int on_deadline(self, int64_t now_ns) except -1:
         """Process as much of what is due as fits into a part; the rest follows in later turns."""
         cdef Budget budget = begin_part()
-        if not (self.take_back(&budget) and self.expire(now_ns, &budget) and self.queue_deferred(now_ns, &budget)):
+        if not (self.requeue_returning(&budget) and self.expire(now_ns, &budget)
+                and self.queue_deferred(now_ns, &budget)):
             self.rearm(now_ns + 1)
         return self.pump()
 
@@ -387,7 +388,7 @@ cdef class Channel(Queue):
     cdef int delete(self) except -1:
         """Remove messages and files; consumers are disconnected from the next turn on."""
         cdef Consumer consumer
-        cdef CutOff cut_off = CutOff(self.timers)
+        cdef DisconnectLater later = DisconnectLater(self.timers)
         self.exiting = True
         self.timers.disarm(self)
         self.drop_deliveries()
@@ -395,7 +396,7 @@ cdef class Channel(Queue):
         for consumer in members.values():
             self.ready.remove(consumer)
             self.timeouts.remove(consumer)
-            cut_off.add(consumer)
+            later.add(consumer)
         return self.backlog.delete_files()
 
     # -- figures -------------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int64_t, uint64_t
 
-from nsqfast._ext.core.heap cimport Timed, TimedNode
+from nsqfast._ext.core.heap cimport Timed, TimedNode, Timers
 from nsqfast._ext.core.in_flight_queue cimport InFlightQueue
 from nsqfast._ext.core.message cimport Delivery
 
@@ -46,6 +46,19 @@ cdef class Consumer:
     cdef bint wants(self) noexcept
     cdef int deliver(self, Delivery *delivery) except -1
     cdef int take_more(self) except -1
+
+
+cdef class TakeLater(Timed):
+    cdef Timers timers
+    cdef list consumers              # Consumer
+
+    cdef int add(self, Consumer consumer) except -1
+    cdef int call(self, Consumer consumer) except -1
+    cdef int on_deadline(self, int64_t now_ns) except -1
+
+
+cdef class DisconnectLater(TakeLater):
+    pass
 
 
 cdef int64_t longest_held(dict members)

@@ -1,6 +1,6 @@
 from typing import Any
 
-from nsqfast._ext.core.heap import Timed
+from nsqfast._ext.core.heap import Timed, Timers
 
 class Client(Timed): ...
 
@@ -9,3 +9,8 @@ class Consumer:
     timeout_count: int
     def held_ns(self) -> int: ...
     def oldest_in_flight_ns(self) -> int: ...
+
+class TakeLater(Timed):
+    def __init__(self, timers: Timers) -> None: ...
+
+class DisconnectLater(TakeLater): ...

@@ -1,10 +1,15 @@
-"""Both are interfaces: a room above implements them, so that the broker knows no socket."""
+"""Client and Consumer are interfaces: a room above implements them, so that the broker knows no socket."""
 
+from nsqfast._ext.core.budget cimport Budget, begin_part, is_spent
 from nsqfast._ext.core.clock cimport monotonic_ns
 
 cdef enum:
     # Messages in flight that are examined to find the one that was delivered first: half a millisecond.
     OLDEST_SCAN_MAX = 16384
+    # Units that a consumer counts for when it takes more, or is disconnected: some messages.
+    CALL_UNITS = 16
+
+cdef int64_t TAKE_LATER_NS = 1000000
 
 cdef uint64_t last_number = 0
 
@@ -75,3 +80,45 @@ cdef int64_t longest_held(dict members):
         if consumer.in_flight:
             since_ns = min(since_ns, consumer.held_since_ns)
     return now_ns - since_ns
+
+
+cdef class TakeLater(Timed):
+    """Consumers that take more messages after a short delay."""
+
+    def __init__(self, Timers timers):
+        self.timers = timers
+        self.consumers = []
+
+    cdef int add(self, Consumer consumer) except -1:
+        self.consumers.append(consumer)
+        if not self.is_armed:
+            self.timers.arm(self, monotonic_ns() + TAKE_LATER_NS)
+        return 0
+
+    cdef int call(self, Consumer consumer) except -1:
+        return consumer.take_more()
+
+    cdef int on_deadline(self, int64_t now_ns) except -1:
+        """Call the consumers that came first, as far as a part goes; the others in later turns."""
+        cdef Budget budget = begin_part()
+        cdef list consumers = self.consumers
+        cdef Py_ssize_t done = 0, count = len(consumers)
+        self.consumers = []
+        try:
+            while done < count:
+                done += 1
+                self.call(consumers[done - 1])
+                if is_spent(&budget, CALL_UNITS):
+                    break
+        finally:
+            if done < count:
+                self.consumers = consumers[done:] + self.consumers
+                self.timers.arm(self, now_ns + 1)
+        return 0
+
+
+cdef class DisconnectLater(TakeLater):
+    """Consumers whose channel was deleted."""
+
+    cdef int call(self, Consumer consumer) except -1:
+        return consumer.client.close()

@@ -12,19 +12,20 @@ BODY_BYTES_MAX = 64 << 20
 cdef int64_t MS = 1000000
 
 
-cdef class EmbeddedRegistry(Registry):
-    """Like Registry; `find_topic` returns EmbeddedTopics."""
+cdef class EmbeddedTopics(Topics):
+    """Like Topics, whose topics are of the class EmbeddedTopic."""
 
-    cdef Topic make_topic(self, str name):
-        cdef EmbeddedTopic topic = EmbeddedTopic(name, self.storage, self.changed, self.last_left)
-        topic.registry = self
+    cdef Topic make(self, str name):
+        cdef EmbeddedTopic topic
+        topic = EmbeddedTopic(name, self.durability, self.changed, self.on_last_left, self.on_deleted)
+        topic.topics = self
         return topic
 
     def let_pass(self, int64_t time_ns):
         """Make all deferred messages due earlier by so much; return how many of those in channels became due by it."""
         cdef EmbeddedTopic topic
         cdef Py_ssize_t due_count = 0
-        for topic in self.topic_by_name.values():
+        for topic in self.by_name.values():
             due_count += topic.let_pass(time_ns)
         return due_count
 
@@ -43,8 +44,8 @@ cdef class EmbeddedTopic(Topic):
             self.room -= size
         else:
             self.room = -1    # so that a small one does not follow a large one that was left out
-        if self.registry.on_message is not None:
-            self.registry.on_message()
+        if self.topics.on_message is not None:
+            self.topics.on_message()
         return is_spread
 
     cdef Py_ssize_t let_pass(self, int64_t time_ns) except -1:

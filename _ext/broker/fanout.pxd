@@ -19,31 +19,31 @@ cdef enum:
 cdef class Fanout:
     cdef Backlog backlog
     cdef list channels           # Channel; the topic's own list
-    cdef uint64_t fresh_count    # messages whose write is postponed and that are not counted yet
-    cdef uint64_t fresh_bytes
-    cdef uint64_t fresh_spread   # those of these messages that went to all channels
+    cdef uint64_t postponed_count    # messages whose write is postponed and that are not counted yet
+    cdef uint64_t postponed_bytes
+    cdef uint64_t postponed_spread   # those of these messages that went to all channels
 
     cdef bint put(self, Message *message, int64_t now_ns, bint counts) except -1
     cdef bint put_in_memory(self, Message *message, int64_t now_ns, bint counts) except -1
     cdef bint fits_turn(self, uint64_t count) except -1
     cdef int begin(self) except -1
     cdef int write(self) except -1
-    cdef int take_back(self) except -1
+    cdef int roll_back(self) except -1
     cdef tuple take_counts(self)
 
 
-cdef int take_back(Channel channel) except -1
+cdef int roll_back_channel(Channel channel) except -1
 
 
 # Inline, because durable publishers call them for each message.
 cdef inline bint is_large(Fanout fanout) noexcept:
     """Whether so much was postponed that it is written before more is taken."""
-    return fanout.fresh_bytes + RECORD_SIZE_MIN * fanout.fresh_count > GATHER_SIZE
+    return fanout.postponed_bytes + RECORD_SIZE_MIN * fanout.postponed_count > GATHER_SIZE
 
 
-cdef inline void count_put_off(Fanout fanout, uint64_t count, uint64_t size, bint is_spread) noexcept:
+cdef inline void count_postponed(Fanout fanout, uint64_t count, uint64_t size, bint is_spread) noexcept:
     """Remember what to count; take_counts() returns it."""
-    fanout.fresh_count += count
-    fanout.fresh_bytes += size
+    fanout.postponed_count += count
+    fanout.postponed_bytes += size
     if is_spread:
-        fanout.fresh_spread += count
+        fanout.postponed_spread += count

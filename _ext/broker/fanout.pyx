@@ -2,7 +2,7 @@
 
     begin ─► each queue gathers ─► write: into every file ─► confirm: every queue counts it
                    │                       │
-                   └──── take_back ◄───────┴ one of them fails: every file is cut back, every queue is as before
+                   └──── roll_back ◄───────┴ one of them fails: every file is cut back, every queue is as before
 
 A put that would take longer than a turn may last goes to none of them, but behind the topic's own backlog (see
 `takeover`). On a durable broker all puts of one turn of the loop go through this together, at the end of the turn.
@@ -38,7 +38,7 @@ cdef class Fanout:
                 channel.put(message, now_ns)
             self.write()
         except BaseException:
-            self.take_back()
+            self.roll_back()
             raise
         for channel in self.channels:
             channel.message_count += counts
@@ -74,7 +74,7 @@ cdef class Fanout:
         return cost <= FAN_MAX
 
     cdef int begin(self) except -1:
-        """Let the queues gather what is put until write() or take_back()."""
+        """Let the queues gather what is put until write() or roll_back()."""
         cdef Channel channel
         self.backlog.begin()
         for channel in self.channels:
@@ -99,12 +99,12 @@ cdef class Fanout:
             channel.backlog.confirm()
         return 0
 
-    cdef int take_back(self) except -1:
+    cdef int roll_back(self) except -1:
         """Undo everything since begin(); no consumer saw it yet."""
         cdef Channel channel
         self.backlog.take_back()
         for channel in self.channels:
-            take_back(channel)
+            roll_back_channel(channel)
         return 0
 
     cdef tuple take_counts(self):
@@ -113,15 +113,15 @@ cdef class Fanout:
         cdef Channel channel
         cdef list of_channels = []
         for channel in self.channels:
-            if self.fresh_spread > channel.missed_count:
-                of_channels.append((channel, self.fresh_spread - channel.missed_count))
+            if self.postponed_spread > channel.missed_count:
+                of_channels.append((channel, self.postponed_spread - channel.missed_count))
             channel.missed_count = 0
-        count, size = self.fresh_count, self.fresh_bytes
-        self.fresh_count = self.fresh_bytes = self.fresh_spread = 0
+        count, size = self.postponed_count, self.postponed_bytes
+        self.postponed_count = self.postponed_bytes = self.postponed_spread = 0
         return count, size, of_channels
 
 
-cdef int take_back(Channel channel) except -1:
+cdef int roll_back_channel(Channel channel) except -1:
     """Undo what the channel gathered since its begin()."""
     channel.backlog.take_back()
     if channel.fresh is not NULL:

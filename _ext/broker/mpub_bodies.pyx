@@ -96,7 +96,7 @@ cdef class Bodies:
         return True
 
     def put(self):
-        """Put all of them, or the next slice of very many. Return a ticket (Registry.when_durable); NotTakenError."""
+        """Put all of them, or the next slice of very many. Return a ticket (Durability.when_durable); NotTakenError."""
         return self.put_next()
 
     cdef uint64_t put_next(self) except? 0:
@@ -112,16 +112,16 @@ cdef class Bodies:
         self.offset += skip_bodies(data + self.offset, count)
         return ticket
 
-    cdef uint64_t put_lines(self, uint64_t count, bint is_put_off) except? 0:
+    cdef uint64_t put_lines(self, uint64_t count, bint is_postponed) except? 0:
         cdef Topic topic = self.topic
         cdef Py_ssize_t size = 0
-        cdef bint is_spread = topic.begin_many(count, is_put_off)
+        cdef bint is_spread = topic.begin_many(count, is_postponed)
         try:
             size = self.add_lines(count, is_spread)
-            topic.end_many(is_put_off)
+            topic.end_many(is_postponed)
         except BaseException as error:
-            topic.break_off(count, is_put_off, error)
-        return topic.finish_put(count, size, is_spread, is_put_off)
+            topic.break_off(count, is_postponed, error)
+        return topic.finish_put(count, size, is_spread, is_postponed)
 
     cdef Py_ssize_t add_lines(self, uint64_t count, bint is_spread) except -1:
         """Put so many lines that are not empty; return their size without the line ends."""

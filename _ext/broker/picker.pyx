@@ -420,7 +420,7 @@ cdef class Picker:
         """Write the first of those found again behind all others, in one write."""
         cdef Backlog backlog = self.channel.backlog
         cdef size_t moved = 0
-        backlog.storage.write_batch()
+        backlog.storage.write_postponed()
         backlog.disk.writer.begin_batch()
         try:
             while moved < count:

@@ -9,7 +9,7 @@ parts: a batch whose records are not finished is passed on again. So it is small
 
 from libc.stdlib cimport free, malloc
 
-from nsqfast._ext.broker.fanout cimport FAN_MAX, take_back
+from nsqfast._ext.broker.fanout cimport FAN_MAX, roll_back_channel
 from nsqfast._ext.core.budget cimport begin_part, is_spent
 from nsqfast._ext.core.clock cimport monotonic_ns
 from nsqfast._ext.core.memory cimport MEMORY_SLOW, account
@@ -41,7 +41,7 @@ cdef class Takeover:
         cdef Budget budget = begin_part()
         cdef Channel channel
         cdef int units
-        self.backlog.storage.write_batch()
+        self.backlog.storage.write_postponed()
         while self.channels:
             if self.count == 0:
                 if self.backlog.is_ahead():
@@ -124,7 +124,7 @@ cdef class Takeover:
             channel.backlog.write()
             channel.backlog.confirm()
         except BaseException:
-            take_back(channel)
+            roll_back_channel(channel)
             raise
         channel.message_count += <uint64_t> (end - self.put_count)
         self.put_count = end

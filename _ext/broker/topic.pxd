@@ -2,14 +2,11 @@
 
 from libc.stdint cimport int64_t, uint64_t
 
-from nsqfast._ext.broker.consumer cimport Client
 from nsqfast._ext.broker.deferrals cimport DeferredList
-from nsqfast._ext.broker.end_of_turn cimport TopicStorage
-from nsqfast._ext.broker.fanout cimport Fanout
+from nsqfast._ext.broker.durability cimport Durability, PostponingQueue
 from nsqfast._ext.broker.takeover cimport Takeover
 from nsqfast._ext.core.guid cimport GuidFactory
 from nsqfast._ext.core.message cimport Message
-from nsqfast._ext.storage.diskqueue.backlog cimport Queue
 from nsqfast._ext.storage.diskqueue.flush cimport Flush
 
 
@@ -20,37 +17,34 @@ cdef enum:
 
 # The backlog fills only without channels, while paused, with a publish that takes too long for a turn, and until that
 # was passed on.
-cdef class Topic(Queue):
+cdef class Topic(PostponingQueue):
     cdef readonly str name
     cdef readonly bint ephemeral
     cdef readonly bint paused
     cdef bint awaits_channels  # other servers may know of more; until they answer, no channel gets anything
     cdef readonly bint exiting
     cdef bint is_deleted
-    cdef readonly uint64_t message_count
-    cdef readonly uint64_t message_bytes
     cdef bytes name_bytes
-    cdef TopicStorage storage
+    cdef Durability storage
     cdef GuidFactory guid
     cdef DeferredList deferred   # deferred messages that wait for a first channel
     cdef list channel_list       # Channel, in the order of creation
-    cdef Fanout fanout
     cdef Takeover takeover       # of the backlog, by the channels
-    cdef bint has_unwritten      # a write was postponed; the topic is in the storage's list
-    cdef list publishers         # Client: those who published these messages
     cdef dict channel_by_name    # name -> Channel
     cdef object on_change        # ("channel+" or "channel-", topic name, channel name)
     cdef object on_last_left     # called with the name when an ephemeral topic lost its last channel
+    cdef object on_deleted       # called with the name when all channels of a deleted topic are deleted
 
     # is_told: its publisher is told the id, which is guid.last().
     cdef uint64_t publish(self, const char *body, Py_ssize_t size, int64_t defer_ms,
                           bint is_told=*) except? 0
-    cdef uint64_t publish_many(self, const char *data, uint64_t count, bint is_put_off) except? 0
+    cdef uint64_t publish_many(self, const char *data, uint64_t count, bint is_postponed) except? 0
     cdef Flush flush(self)
     cdef int complete(self) except -1
     cdef int delete(self) except -1
     cdef int delete_some(self) except -1
     cdef int delete_last(self) except -1
+    cdef int end_deletion(self) except -1
     cdef int finish_deletion(self) except -1
     cdef int refuse_if_exiting(self) except -1
     cdef bint add(self, const char *body, Py_ssize_t size, int64_t defer_ms, bint is_told, int64_t wall,
@@ -59,16 +53,12 @@ cdef class Topic(Queue):
     cdef int spread(self, Message *message, int64_t now_ns) except -1
     cdef int keep(self, Message *message) except -1
     cdef int restore_deferred(self) except -1
-    cdef bint begin_many(self, uint64_t count, bint is_put_off) except -1
-    cdef int end_many(self, bint is_put_off) except -1
+    cdef bint begin_many(self, uint64_t count, bint is_postponed) except -1
+    cdef int end_many(self, bint is_postponed) except -1
     cdef int make_room(self) except -1
-    cdef int break_off(self, uint64_t count, bint is_put_off, object error) except -1
+    cdef int break_off(self, uint64_t count, bint is_postponed, object error) except -1
     cdef int refuse(self, uint64_t count, object error) except -1
-    cdef uint64_t finish_put(self, uint64_t count, uint64_t size, bint is_spread, bint is_put_off) except? 0
-    cdef int count(self, uint64_t count, uint64_t size, list channels) except -1
-    cdef int add_publisher(self, Client client) except -1
-    cdef object write_batch(self)
-    cdef int on_written(self) except -1
+    cdef uint64_t finish_put(self, uint64_t count, uint64_t size, bint is_spread, bint is_postponed) except? 0
     cdef int pump_channels(self) except -1
     cdef uint64_t ticket(self) except? 0
     cdef int on_deadline(self, int64_t now_ns) except -1

@@ -1,24 +1,22 @@
 from collections.abc import Callable
 
 from nsqfast._ext.broker.channel import Channel
-from nsqfast._ext.broker.end_of_turn import TopicStorage
-from nsqfast._ext.storage.diskqueue.backlog import Queue
+from nsqfast._ext.broker.durability import Durability, PostponingQueue
 
-class Topic(Queue):
+class Topic(PostponingQueue):
     name: str
     ephemeral: bool
     paused: bool
     exiting: bool
-    message_count: int
-    message_bytes: int
     depth: int
     backend_depth: int
     def __init__(
         self,
         name: str,
-        storage: TopicStorage,
+        storage: Durability,
         on_change: Callable[[str, str, str | None], None],
         on_last_left: Callable[[str], None],
+        on_deleted: Callable[[str], None],
     ) -> None: ...
     def channel(self, name: str) -> Channel: ...
     def last_left(self, name: str) -> None: ...

@@ -5,7 +5,7 @@ import logging
 from libc.stdint cimport uint32_t, uint64_t
 
 from nsqfast._ext.broker.channel cimport Channel
-from nsqfast._ext.broker.fanout cimport Fanout, count_put_off, is_large
+from nsqfast._ext.broker.fanout cimport Fanout, count_postponed, is_large
 from nsqfast._ext.broker.takeover cimport AHEAD, PART_OVER, PASSED_ALL, Progress, Takeover
 from nsqfast._ext.core.budget cimport Budget, begin_part, is_spent
 from nsqfast._ext.core.clock cimport monotonic_ns, wall_ns
@@ -31,10 +31,10 @@ cdef enum:
     DELETE_UNITS = 16
 
 
-cdef class Topic(Queue):
-    """The registry creates it and learns of changes through the two callables."""
+cdef class Topic(PostponingQueue):
+    """Topics creates it and learns of changes through the callables."""
 
-    def __init__(self, str name, TopicStorage storage, object on_change, object on_last_left):
+    def __init__(self, str name, Durability storage, object on_change, object on_last_left, object on_deleted):
         self.name = name
         self.name_bytes = name.encode()
         self.ephemeral = is_ephemeral(name)
@@ -49,6 +49,7 @@ cdef class Topic(Queue):
         self.channel_by_name = {}
         self.on_change = on_change
         self.on_last_left = on_last_left
+        self.on_deleted = on_deleted
         self.restore_deferred()
 
     # -- publishing ----------------------------------------------------------------------------------------------------
@@ -61,9 +62,9 @@ cdef class Topic(Queue):
             # A deferred message stays in memory until it is due.
             raise NotTakenError("no memory left for deferred messages", "memory")
         if is_durable and defer_ms:
-            self.storage.write_batch()
+            self.storage.write_postponed()
         is_spread = self.is_open()
-        if is_durable and is_spread and defer_ms == 0 and not self.has_unwritten:
+        if is_durable and is_spread and defer_ms == 0 and not self.is_postponed:
             # Checked once per turn: postponed messages are written together.
             is_spread = self.fanout.fits_turn(1)
         try:
@@ -81,46 +82,46 @@ cdef class Topic(Queue):
             self.pass_on_owed(1)
         return 0
 
-    cdef uint64_t publish_many(self, const char *data, uint64_t count, bint is_put_off) except? 0:
-        """Publish `count` times {4 bytes size, body}, checked by the caller. is_put_off: a durable broker writes it at
-        the end of the turn, together with the other publishes."""
+    cdef uint64_t publish_many(self, const char *data, uint64_t count, bint is_postponed) except? 0:
+        """Publish `count` times {4 bytes size, body}, checked by the caller. is_postponed: a durable broker writes it
+        at the end of the turn, together with the other publishes."""
         cdef uint64_t _, total = 0
         cdef Py_ssize_t size
         cdef int64_t wall = wall_ns(), monotonic = monotonic_ns()
-        cdef bint is_spread = self.begin_many(count, is_put_off)
+        cdef bint is_spread = self.begin_many(count, is_postponed)
         try:
             for _ in range(count):
                 size = get_be32(data)
                 self.add(data + 4, size, 0, False, wall, monotonic, is_spread, False)
                 data += 4 + size
                 total += size
-            self.end_many(is_put_off)
+            self.end_many(is_postponed)
         except BaseException as error:
-            self.break_off(count, is_put_off, error)
-        return self.finish_put(count, total, is_spread, is_put_off)
+            self.break_off(count, is_postponed, error)
+        return self.finish_put(count, total, is_spread, is_postponed)
 
-    cdef bint begin_many(self, uint64_t count, bint is_put_off) except -1:
+    cdef bint begin_many(self, uint64_t count, bint is_postponed) except -1:
         """Return whether these messages go to the channels."""
         self.refuse_if_exiting()
         self.make_room()
-        if not is_put_off:
-            self.storage.write_batch()
-        if not (is_put_off and self.storage.settings.is_durable):
+        if not is_postponed:
+            self.storage.write_postponed()
+        if not (is_postponed and self.storage.settings.is_durable):
             self.fanout.begin()
         return self.is_open() and self.fanout.fits_turn(count)
 
     cdef int make_room(self) except -1:
         """Ensure that postponed messages fit into memory."""
-        if self.has_unwritten and is_large(self.fanout):
-            self.storage.write_batch()
+        if self.is_postponed and is_large(self.fanout):
+            self.storage.write_postponed()
         return 0
 
-    cdef int end_many(self, bint is_put_off) except -1:
-        return 0 if is_put_off and self.storage.settings.is_durable else self.fanout.write()
+    cdef int end_many(self, bint is_postponed) except -1:
+        return 0 if is_postponed and self.storage.settings.is_durable else self.fanout.write()
 
-    cdef int break_off(self, uint64_t count, bint is_put_off, object error) except -1:
-        if not (is_put_off and self.storage.settings.is_durable):
-            self.fanout.take_back()
+    cdef int break_off(self, uint64_t count, bint is_postponed, object error) except -1:
+        if not (is_postponed and self.storage.settings.is_durable):
+            self.fanout.roll_back()
         if isinstance(error, OSError):
             self.refuse(count, error)
         raise error
@@ -129,7 +130,7 @@ cdef class Topic(Queue):
         self.storage.syncer.health.refused(count)
         raise NotTakenError(error_text(error)) from None
 
-    cdef uint64_t finish_put(self, uint64_t count, uint64_t size, bint is_spread, bint is_put_off) except? 0:
+    cdef uint64_t finish_put(self, uint64_t count, uint64_t size, bint is_spread, bint is_postponed) except? 0:
         """Hand out what was put and count it: now, or when the ticket's fsync is done."""
         cdef uint64_t ticket = 0
         self.pump_channels()
@@ -138,26 +139,16 @@ cdef class Topic(Queue):
         if ticket == 0:
             self.count(count, size, self.channel_list if is_spread else None)
             return 0 if is_spread else self.pass_on_owed(count)
-        count_put_off(self.fanout, count, size, is_spread)
-        if not is_put_off:
-            self.storage.uncounted.append((ticket, self, self.fanout.take_counts()))
+        count_postponed(self.fanout, count, size, is_spread)
+        if not is_postponed:
+            self.storage.count_later(ticket, self)
             if not is_spread:
                 self.pass_on_owed(count)
             return ticket
         if not is_spread:
             self.takeover.owed += 2 * count
-        if not self.has_unwritten:
-            self.has_unwritten = True
-            self.storage.unwritten.append(self)
+        self.storage.postpone(self)
         return ticket
-
-    cdef int count(self, uint64_t count, uint64_t size, list channels) except -1:
-        self.message_count += count
-        self.message_bytes += size
-        if channels is not None:
-            for channel in channels:
-                (<Channel> channel).message_count += count
-        return 0
 
     cdef int refuse_if_exiting(self) except -1:
         if self.exiting:
@@ -213,25 +204,10 @@ cdef class Topic(Queue):
             deferred = found.next(&due_ns)
         return 0
 
-    # -- the end of a turn, in which a durable broker writes what was put off ------------------------------------------
-
-    cdef int add_publisher(self, Client client) except -1:
-        """Its OK waits at least until what it published here is written."""
-        cdef Py_ssize_t size = len(self.publishers)
-        if size == 0 or self.publishers[size - 1] is not client:
-            self.publishers.append(client)
-        return 0
-
-    cdef object write_batch(self):
-        """Write to all the queues; return the OSError if none of them has it."""
-        try:
-            self.fanout.write()
-        except OSError as error:
-            return error
-        return None
+    # -- the end of a turn, in which a durable broker writes what was postponed ----------------------------------------
 
     cdef int on_written(self) except -1:
-        self.has_unwritten = False
+        self.is_postponed = False
         if self.backlog.depth() or self.deferred.queue.size or self.takeover.count:
             self.pass_on_owed(0)
         return self.pump_channels()
@@ -321,7 +297,7 @@ cdef class Topic(Queue):
         cdef Channel channel = self.channel_by_name.get(name)
         if channel is None:
             channel = Channel(self.name, name, self.storage, self.last_left)
-            channel.missed_count = self.fanout.fresh_spread
+            channel.missed_count = self.fanout.postponed_spread
             self.channel_by_name[name] = channel
             self.channel_list.append(channel)
             self.on_change("channel+", self.name, name)
@@ -408,7 +384,7 @@ cdef class Topic(Queue):
         self.storage.disposal.add_queue(self.deferred.take_all())
         self.takeover.drop()
         self.backlog.delete_files()
-        self.storage.begin_deletion(self.name, self)
+        self.storage.disposal.deletion_count += 1
         return self.delete_some()
 
     cdef int delete_some(self) except -1:
@@ -417,7 +393,11 @@ cdef class Topic(Queue):
             self.delete_last()
             if is_spent(&budget, DELETE_UNITS) and self.channel_list:
                 return self.storage.timers.arm(self, monotonic_ns())
-        return self.storage.end_deletion(self.name)
+        return self.end_deletion()
+
+    cdef int end_deletion(self) except -1:
+        self.on_deleted(self.name)
+        return self.storage.disposal.end_deletion()
 
     cdef int delete_last(self) except -1:
         cdef Channel channel = self.channel_list.pop()
@@ -431,7 +411,7 @@ cdef class Topic(Queue):
         self.storage.timers.disarm(self)
         while self.channel_list:
             self.delete_last()
-        return self.storage.end_deletion(self.name)
+        return self.end_deletion()
 
     # -- figures -------------------------------------------------------------------------------------------------------
 
@@ -447,7 +427,7 @@ cdef class Topic(Queue):
         return self.backlog.disk_depth()
 
     def put(self, bytes body not None, int64_t defer_ms=0):
-        """Publish one message; return a ticket (Registry.when_durable); NotTakenError."""
+        """Publish one message; return a ticket (Durability.when_durable); NotTakenError."""
         self.make_room()
         return self.publish(body, len(body), defer_ms)
 

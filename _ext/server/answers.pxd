@@ -12,7 +12,7 @@ cdef class Answers:
     cdef Registry registry
     cdef Client client                # who gets them
     cdef WriteBuffer output           # what is sent at the end of the turn
-    cdef bint is_listed               # in the registry's list of those with output from this turn
+    cdef bint is_listed               # in the turn's list of those with output from this turn
     # What waits for the disk. OKs for one topic that wait for one ticket are a group, counted and not one object each:
     # the last group stands in the fields below, the earlier ones in a deque of [ticket, number of OKs, command,
     # other frame or error text, topic name, messages]; None = nothing ever waited.

@@ -25,7 +25,7 @@ cdef class Answers:
         """There is output; it is sent at the end of the turn."""
         if not self.is_listed:
             self.is_listed = True
-            self.registry.want_flush(self.client)
+            self.registry.turn.want_output(self.client)
         return 0
 
     cdef int send(self, bytes frame) except -1:
@@ -75,7 +75,7 @@ cdef class Answers:
     cdef int begin_entry(self, uint64_t ticket) except -1:
         """One more waits behind all others."""
         if self.waiting_count == 0:
-            self.registry.wait_durable(self.client)
+            self.registry.durability.wait(self.client)
             if self.waiting is None:
                 self.waiting = deque()
         self.end_group()
@@ -152,7 +152,7 @@ cdef class Answers:
                 self.end_group()
                 self.waiting.clear()
                 self.waiting_count = self.postponed_count = 0
-                self.registry.done_waiting(self.client)
+                self.registry.durability.end_wait(self.client)
                 raise ProtocolError(f"E_{command}_FAILED", f"{command} failed {failure}")
             if message_count:
                 self.count(topic_name, message_count)
@@ -161,5 +161,5 @@ cdef class Answers:
             self.want_flush()
             entry = self.take_done(done_ticket)
         if self.waiting_count == 0:
-            self.registry.done_waiting(self.client)
+            self.registry.durability.end_wait(self.client)
         return 0

@@ -56,7 +56,7 @@ cdef class BrokerConnection(Client):
         self.remote_address, self.remote_host = format_address(peername), format_peer_host(peername)
         self.connect_ts = wall_ns() // SECOND_NS
         self.session.begin(self.remote_address, self.remote_host)
-        self.registry.add_client(self)
+        self.registry.turn.add_client(self)
         self.session.say(logging.INFO, f"TCP: new client({self.remote_address})")
         self.keep_time()
 
@@ -64,7 +64,7 @@ cdef class BrokerConnection(Client):
         """New memory is slow: once a turn has had enough of it, it is filled little by little."""
         if self.adapter is not None:
             return self.packed
-        self.input.read_max = READ_SIZE_MAX if self.registry.costly_count <= COSTLY_COUNT_MAX else READ_SIZE_MIN
+        self.input.read_max = READ_SIZE_MAX if self.registry.turn.costly_count <= COSTLY_COUNT_MAX else READ_SIZE_MIN
         return self.input
 
     def buffer_updated(self, nbytes):
@@ -85,7 +85,7 @@ cdef class BrokerConnection(Client):
             self.parse()
         if self.session.answers.waiting_count or self.session.is_blocked:
             return True  # an answer still waits; on_durable or go_on ends the connection
-        if not (self.phase >= PHASE_DRAINING or self.write_paused or self.registry.may_be_costly()):
+        if not (self.phase >= PHASE_DRAINING or self.write_paused or self.registry.turn.may_be_costly()):
             self.session.block_for_turn()   # many leave at once
             return True
         self.close()
@@ -97,10 +97,10 @@ cdef class BrokerConnection(Client):
         self.session.charge_bytes(-self.session.charged_size)
         self.count_unsent(0)
         self.registry.timers.disarm(self)
-        if self.registry.may_be_costly():
+        if self.registry.turn.may_be_costly():
             self.forget()
         else:
-            self.registry.want_turn(self)
+            self.registry.turn.want_turn(self)
 
     def pause_writing(self):
         self.write_paused = True
@@ -117,7 +117,7 @@ cdef class BrokerConnection(Client):
         self.choose_reading()
         if self.is_stopped:
             self.is_stopped = False
-            self.registry.want_turn(self)
+            self.registry.turn.want_turn(self)
 
     # -- in ------------------------------------------------------------------------------------------------------------
 
@@ -205,8 +205,8 @@ cdef class BrokerConnection(Client):
         if (self.session.is_blocked or self.phase >= PHASE_DRAINING
                 or self.input.end - self.input.start <= INPUT_SIZE):
             return 0
-        self.registry.costly_count += size // COSTLY_SIZE
-        if not self.registry.may_be_costly():
+        self.registry.turn.costly_count += size // COSTLY_SIZE
+        if not self.registry.turn.may_be_costly():
             self.session.block_for_turn()
             self.choose_reading()
         return 0
@@ -294,7 +294,7 @@ cdef class BrokerConnection(Client):
         if self.write_paused or self.phase == PHASE_HANDSHAKE:
             return 0
         if self.output.size:
-            self.registry.written_size += self.output.size
+            self.registry.turn.written_size += self.output.size
             data = self.output.take()
             self.transport.write(data if self.adapter is None else self.adapter.pack(data))
         if self.upgrades is not None and self.session.answers.waiting_count == 0:
@@ -381,7 +381,7 @@ cdef class BrokerConnection(Client):
     cdef int fail(self, object error) except -1:
         """Send a fatal error, then end the connection in order."""
         # While a disk refuses publishes, the health check reports that once a minute.
-        is_refused = error.code.endswith("PUB_FAILED") and self.registry.health() != "OK"
+        is_refused = error.code.endswith("PUB_FAILED") and self.registry.durability.health() != "OK"
         self.session.say(logging.INFO if is_refused else logging.ERROR, f"[{self.remote_address}] - {error}")
         if self.phase >= PHASE_ENDING:
             return 0
@@ -426,16 +426,16 @@ cdef class BrokerConnection(Client):
     cdef int end(self) except -1:
         """Close the transport, in a later turn if many are closed at once."""
         if not self.may_end():
-            return self.registry.want_turn(self)
+            return self.registry.turn.want_turn(self)
         self.phase = PHASE_CLOSED
         self.transport.close()
         return 0
 
     cdef bint may_end(self) noexcept:
         """Whether it may be closed in this turn; to free a large buffer takes as long as to close several."""
-        if not self.registry.may_end():
+        if not self.registry.turn.may_end():
             return False
-        self.registry.end_count += self.input.capacity // READ_SIZE_MAX
+        self.registry.turn.end_count += self.input.capacity // READ_SIZE_MAX
         return True
 
     cdef int drop(self, str reason) except -1:
@@ -460,7 +460,7 @@ cdef class BrokerConnection(Client):
         self.session.leave()
         self.session.say(logging.INFO, f"PROTOCOL(V2): [{self.remote_address}] exiting ioloop", is_last=True)
         self.session = None     # it refers to this connection
-        self.registry.remove_client(self)
+        self.registry.turn.remove_client(self)
         return 0
 
     # -- time ----------------------------------------------------------------------------------------------------------

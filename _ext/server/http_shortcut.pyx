@@ -38,7 +38,7 @@ cdef class PublishShortcut(Shortcut):
 
     cdef bint admits(self, PlainRequest *request) noexcept:
         """Whether sizes, delay and host are certainly allowed, and the broker takes messages at all."""
-        if self.registry.is_draining or self.registry.syncer.health.low_disk is not None:
+        if self.registry.is_draining or self.registry.durability.syncer.health.low_disk is not None:
             return False
         if self.asks_host and not request.is_local_host:
             return False
@@ -66,7 +66,7 @@ cdef class PublishShortcut(Shortcut):
         cdef Topic topic = self.topic
         if (topic is None or topic.exiting or len(topic.name_bytes) != request.topic_size
                 or memcmp(<const char *> topic.name_bytes, request.topic, request.topic_size) != 0):
-            self.topic = self.registry.topic_by_name.get(request.topic[:request.topic_size].decode("ascii"))
+            self.topic = self.registry.topics.by_name.get(request.topic[:request.topic_size].decode("ascii"))
         return self.topic is not None
 
     cdef bint put(self, PlainRequest *request) except -1:

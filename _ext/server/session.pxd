@@ -64,7 +64,7 @@ cdef class Session(Consumer):
     cdef readonly uint64_t finish_count
     cdef readonly uint64_t requeue_count
     cdef bint has_free_slot                   # a slot of the window came free while the input was processed
-    cdef bint waits_to_refill                 # is in the registry's list of those that take more after a short delay
+    cdef bint waits_to_refill                 # is in the turn's list of those that take more after a short delay
 
     cdef int begin(self, str remote_address, str remote_host) except -1
     cdef int feed(self, bint at_eof) except -1

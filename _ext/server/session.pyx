@@ -130,11 +130,11 @@ cdef class Session(Consumer):
     cdef int block_for_turn(self) except -1:
         """The part is over: the rest continues in a later turn, behind what other clients asked for before."""
         self.is_blocked = True
-        return self.registry.want_turn(self.client)
+        return self.registry.turn.want_turn(self.client)
 
     cdef bint waits_to_be_costly(self) except -1:
         """Whether to wait because this turn already had as many commands that take long as it may."""
-        if self.registry.may_be_costly():
+        if self.registry.turn.may_be_costly():
             return False
         self.block_for_turn()
         return True
@@ -166,7 +166,7 @@ cdef class Session(Consumer):
     cdef int on_flushed(self) except -1:
         """The output was sent: there may be room for more messages."""
         if self.channel is not None and not self.is_in_ring and self.wants():
-            return self.registry.hand_out(self)
+            return self.registry.turn.want_messages(self)
         return 0
 
     # -- what a channel asks of its consumer ---------------------------------------------------------------------------
@@ -194,7 +194,7 @@ cdef class Session(Consumer):
             return self.take_more()
         if not self.waits_to_refill:
             self.waits_to_refill = True
-            self.registry.put_off(self)
+            self.registry.turn.want_messages_later(self)
         return 0
 
     cdef bint is_crowded(self) noexcept:
@@ -308,8 +308,8 @@ cdef class Session(Consumer):
         topic_name = text(line.parameter[0], line.parameter_size[0])
         if self.auth.is_required and not self.is_allowed("SUB", topic_name, name):
             return 0
-        self.registry.admit(topic_name, name)
-        topic = self.registry.topic(topic_name)
+        self.registry.topics.admit(topic_name, name)
+        topic = self.registry.topics.ensure(topic_name)
         channel = topic.channel(name)
         if limit and len(channel.members) >= limit:
             raise ProtocolError(
@@ -356,7 +356,7 @@ cdef class Session(Consumer):
         self.check_message_command(line, "REQ", 2)
         if not parse_decimal(line.parameter[1], line.parameter_size[1], &delay_ms):
             raise invalid(f"REQ could not parse timeout {text(line.parameter[1], line.parameter_size[1])}")
-        if not self.registry.may_store():
+        if not self.registry.turn.may_store():
             return self.block_for_turn()
         if id_from_hex(line.parameter[0], &id):
             outcome = self.channel.requeue(self, id, self.clamp(delay_ms))
@@ -494,11 +494,11 @@ cdef class Session(Consumer):
         self.add_up_counts()
         self.more_units = TOPIC_UNITS
         name = text(line.parameter[0], line.parameter_size[0])
-        self.topic = self.registry.find_topic(name)
+        self.topic = self.registry.topics.find(name)
         if self.topic is None:
             self.more_units = COSTLY_UNITS
-            self.registry.admit(name)
-            self.topic = self.registry.topic(name)
+            self.registry.topics.admit(name)
+            self.topic = self.registry.topics.ensure(name)
         return 0
 
     cdef int add_up_counts(self) except -1:
@@ -529,13 +529,13 @@ cdef class Session(Consumer):
         """Whether the broker takes new messages at all."""
         if self.registry.is_draining:
             raise publish_failed(command, DRAINING)
-        if self.registry.syncer.health.low_disk is not None:
-            raise publish_failed(command, NotTakenError(self.registry.syncer.health.low_disk, "low_disk"))
+        if self.registry.durability.syncer.health.low_disk is not None:
+            raise publish_failed(command, NotTakenError(self.registry.durability.syncer.health.low_disk, "low_disk"))
         return 0
 
     cdef bint was_refused(self) except -1:
         """Whether an earlier publish of this turn was refused: later ones are discarded."""
-        if self.topic.has_unwritten:
+        if self.topic.is_postponed:
             self.topic.make_room()
         return self.answers.is_refused
 
@@ -567,7 +567,7 @@ cdef class Session(Consumer):
         if not self.mpub_bodies(data, size, line.size + 4):
             return 0
         if self.scan.count > WHOLE_MAX:
-            self.registry.storage.write_batch()
+            self.registry.durability.write_postponed()
         if self.was_refused():
             size, self.scan.offset = self.scan.offset, 0
             return size
@@ -674,9 +674,9 @@ cdef class Session(Consumer):
         name = text(line.parameter[0], line.parameter_size[0])
         if self.auth.is_required and not self.is_allowed(command, name, ""):
             return 0
-        if is_run and not self.registry.may_store():
+        if is_run and not self.registry.turn.may_store():
             return self.block_for_turn()
-        topic = self.registry.find_topic(name)
+        topic = self.registry.topics.find(name)
         if self.deferral_end is None and topic is not None:
             self.deferral_end = DeferralEnd(topic, id, is_run)
         if self.deferral_end is not None and not self.deferral_end.go_on(&budget):

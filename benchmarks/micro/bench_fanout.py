@@ -21,12 +21,12 @@ CHANNELS = pytest.mark.parametrize("channels", [1, 10, 100], ids=lambda count: f
 @pytest.fixture
 def topic(tmp_path: Path, channels: int) -> Iterator[Topic]:
     registry = make_registry(tmp_path)
-    topic = registry.topic("t")
+    topic = registry.topics.ensure("t")
     for number in range(channels):
         topic.channel(f"c{number}")
     yield topic
-    registry.delete_topic("t")
-    registry.close()
+    registry.topics.delete("t")
+    registry.topics.close()
 
 
 @CHANNELS

@@ -25,23 +25,23 @@ COMMAND = b"MPUB t\n%s%s%s" % (
 @pytest.fixture
 def registry(tmp_path: Path) -> Iterator[Registry]:
     registry = make_registry(tmp_path)
-    registry.topic("t").channel("c")
+    registry.topics.ensure("t").channel("c")
     yield registry
-    registry.delete_topic("t")
-    registry.close()
+    registry.topics.delete("t")
+    registry.topics.close()
 
 
 def bench_scan(benchmark: BenchmarkFixture, registry: Registry) -> None:
     """Line, sizes and limits: whether all of the command was received."""
     benchmark.extra_info["messages"] = MESSAGES
     assert benchmark(scan_batch, Peer(registry).session, COMMAND, BATCHES) == MESSAGES
-    assert registry.topic("t").message_count == 0
+    assert registry.topics.ensure("t").message_count == 0
 
 
 def bench_publish_many(benchmark: BenchmarkFixture, registry: Registry) -> None:
     """From the scanned buffer into the queue of one channel."""
     benchmark.extra_info["messages"] = MESSAGES
-    topic = registry.topic("t")
+    topic = registry.topics.ensure("t")
     channel = topic.channel("c")
     published = benchmark.pedantic(
         publish_batch,

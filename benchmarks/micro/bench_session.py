@@ -36,13 +36,13 @@ STRIDE = 617  # scatters; it has no divisor in common with MESSAGES
 def registry(tmp_path: Path) -> Iterator[Registry]:
     registry = make_registry(tmp_path)
     yield registry
-    registry.delete_topic("t")
-    registry.close()
+    registry.topics.delete("t")
+    registry.topics.close()
 
 
 @pytest.fixture
 def channel(registry: Registry) -> Channel:
-    return registry.topic("t").channel("c")
+    return registry.topics.ensure("t").channel("c")
 
 
 def turn(peer: Peer, data: bytes) -> bytes:
@@ -52,7 +52,7 @@ def turn(peer: Peer, data: bytes) -> bytes:
 
 
 def written(peer: Peer) -> bytes:
-    peer.registry.flush()
+    peer.registry.turn.end()
     frames = b"".join(peer.transport.written)
     peer.transport.written.clear()
     return frames

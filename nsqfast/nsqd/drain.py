@@ -147,7 +147,7 @@ class Drain:
         """Count what is still to be delivered."""
         left = Left()
         part = Part()
-        for topic in self._registry.topics():
+        for topic in self._registry.topics.sorted():
             left.add(topic)
             if part.is_spent(1 + len(topic.channels())):
                 await asyncio.sleep(0)  # others are served before the next part

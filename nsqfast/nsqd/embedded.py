@@ -34,7 +34,8 @@ class EmbeddedNsqd:
         self.http_address = format_bound(server.http_address) if server.http_address else ""
         self._lookup = server.lookup
         self._registry = server.registry
-        self._registry.on_message = self._tell
+        self._topics = server.topics
+        self._topics.on_message = self._tell
         self._waiting: set[asyncio.Event] = set()
         self._loop = asyncio.get_running_loop()
 
@@ -64,7 +65,7 @@ class EmbeddedNsqd:
     def bodies(self, topic: str) -> list[bytes]:
         """Return what `received` would, of all messages that a topic got so far: [] if there is no such topic."""
         self._check_use()
-        found = self._registry.find_topic(topic)
+        found = self._topics.find(topic)
         return [] if found is None else list(found.bodies)
 
     def advance(self, seconds: float) -> int:
@@ -76,7 +77,7 @@ class EmbeddedNsqd:
         self._check_use()
         if not 0 < seconds <= ADVANCE_S_MAX:
             raise ValueError(f"advance({seconds}): it takes seconds, more than 0, at most a year")
-        return self._registry.let_pass(round(seconds * 1e9))
+        return self._topics.let_pass(round(seconds * 1e9))
 
     def clear(self, *topics: str) -> None:
         """Delete these topics with all channels and messages; without a name, all topics.
@@ -84,9 +85,9 @@ class EmbeddedNsqd:
         Their consumers are disconnected; those that connect again make the topic anew.
         """
         self._check_use()
-        for topic in topics or [each.name for each in self._registry.topics()]:
-            if self._registry.find_topic(topic) is not None:
-                self._registry.delete_topic(topic)
+        for topic in topics or [each.name for each in self._topics.sorted()]:
+            if self._topics.find(topic) is not None:
+                self._topics.delete(topic)
 
     async def registered(self) -> None:
         """Return when each nsqlookupd of its flags knows it; without --lookupd-tcp-address at once."""
@@ -98,13 +99,13 @@ class EmbeddedNsqd:
             news.set()
 
     def _check_use(self) -> None:
-        if self._registry.closing:
+        if self._registry.durability.closing:
             raise ClosedError("the embedded nsqd has ended")
         if asyncio.get_running_loop() is not self._loop:
             raise ClosedError("the embedded nsqd was started in another event loop")
 
     def _describe(self, topic: str, n: int, timeout_s: float) -> str:
-        counts = {each.name: each.message_count for each in self._registry.topics()}
+        counts = {each.name: each.message_count for each in self._topics.sorted()}
         bodies = self.bodies(topic)
         shown = ", ".join(repr(body[:BODY_SIZE_SHOWN]) for body in bodies[:BODIES_SHOWN])
         count = counts.pop(topic, 0)

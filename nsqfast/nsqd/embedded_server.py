@@ -1,8 +1,8 @@
-"""The server of an embedded broker, whose registry can do more, and which any event loop can run."""
+"""The server of an embedded broker, whose topics can do more, and which any event loop can run."""
 
 import asyncio
 
-from nsqfast._ext.broker.embedded import EmbeddedRegistry
+from nsqfast._ext.broker.embedded import EmbeddedTopics
 from nsqfast._ext.server.connection import BrokerConnection
 from nsqfast.nsqd.server import Server
 
@@ -14,6 +14,11 @@ class EmbeddedConnection(BrokerConnection, asyncio.BufferedProtocol):
 class EmbeddedServer(Server):
     """See `nsqfast.nsqd.embedded`."""
 
-    registry_type = EmbeddedRegistry
+    topics_type = EmbeddedTopics
     connection_type = EmbeddedConnection
-    registry: EmbeddedRegistry
+
+    @property
+    def topics(self) -> EmbeddedTopics:
+        """Those of its registry, by what they are."""
+        assert isinstance(self.registry.topics, EmbeddedTopics)
+        return self.registry.topics

@@ -80,7 +80,9 @@ class Admin:
     def disconnect_client(self, request: Request) -> Response:
         """End the connection from this address; what was in flight to it is queued again."""
         address = required(parameters(request), "address")
-        found = [client for client in self._registry.clients() if client.remote_address == address]
+        found = [
+            client for client in self._registry.turn.clients() if client.remote_address == address
+        ]
         if not found:
             raise HttpError(404, "CLIENT_NOT_FOUND")
         if len(found) > 1:  # at a socket in a folder, where clients have no address of their own
@@ -91,17 +93,17 @@ class Admin:
     def create_topic(self, request: Request) -> Response:
         """Create a topic; also succeeds if it exists."""
         name = _valid_topic_name(request)
-        if self._registry.find_topic(name) is None and self._registry.closing:
+        if self._registry.topics.find(name) is None and self._registry.durability.closing:
             raise HttpError(503, "EXITING")
         admit(self._registry, name)
-        self._registry.topic(name)
+        self._registry.topics.ensure(name)
         return EMPTY
 
     def delete_topic(self, request: Request) -> Response | Awaitable[Response]:
         """Delete a topic with its channels."""
         name = required(parameters(request), "topic")
         try:
-            self._registry.delete_topic(name)
+            self._registry.topics.delete(name)
         except KeyError:
             raise HttpError(404, "TOPIC_NOT_FOUND") from None
         return self._when_removed()
@@ -122,7 +124,7 @@ class Admin:
     def create_channel(self, request: Request) -> Response:
         """Create a channel; the topic has to exist."""
         topic, name = self._topic_and_channel_name(request)
-        if topic.find_channel(name) is None and self._registry.closing:
+        if topic.find_channel(name) is None and self._registry.durability.closing:
             raise HttpError(503, "EXITING")
         admit(self._registry, topic.name, name)
         topic.channel(name)
@@ -173,7 +175,7 @@ class Admin:
             if not answer.done():
                 answer.set_result(EMPTY)
 
-        self._registry.when_removed(give)
+        self._registry.topics.when_removed(give)
         return EMPTY if answer.done() else answer
 
     async def _when_persisted(self, topic: str) -> Response:
@@ -187,7 +189,7 @@ class Admin:
         return EMPTY
 
     def _find_topic(self, name: str) -> Topic:
-        topic = self._registry.find_topic(name)
+        topic = self._registry.topics.find(name)
         if topic is None:
             raise HttpError(404, "TOPIC_NOT_FOUND")
         return topic

@@ -152,7 +152,7 @@ class MessageChanges:
                     picker.go_on()
                     if picker.ticket != ticket:  # of these copies, whose error is everyone's
                         ticket = picker.ticket
-                        self._peek.registry.when_durable(ticket, errors.append, None)
+                        self._peek.registry.durability.when_durable(ticket, errors.append, None)
                     if picker.place_after is not None and time.perf_counter() >= due_s:
                         break
                     await asyncio.sleep(0)

@@ -138,7 +138,7 @@ class Peek:
         return channel
 
     def _topic(self, name: str) -> Topic:
-        topic = self.registry.find_topic(name)
+        topic = self.registry.topics.find(name)
         if topic is None:
             raise HttpError(404, "TOPIC_NOT_FOUND")
         return topic

@@ -105,7 +105,7 @@ class Publisher:
             if bodies.is_done:
                 break
             if ticket:  # the ticket has no OK of its own, but its error is everyone's
-                self._registry.when_durable(ticket, errors.append, None)
+                self._registry.durability.when_durable(ticket, errors.append, None)
             if part.is_spent(SLICE_UNITS):
                 await _let_others()
                 part = Part()
@@ -117,19 +117,19 @@ class Publisher:
         if registry.is_draining:
             PUBLISH_REFUSED["draining"] += 1
             raise HttpError(503, "DRAINING")
-        if (reason := registry.syncer.health.low_disk) is not None:
+        if (reason := registry.durability.syncer.health.low_disk) is not None:
             PUBLISH_REFUSED["low_disk"] += 1
             raise HttpError(503, "DISK_FULL", reason)
-        topic = registry.find_topic(name)
+        topic = registry.topics.find(name)
         if topic is not None:
             return topic
         if not is_valid_name(name):
             raise HttpError(400, "INVALID_TOPIC")
-        if registry.closing:
+        if registry.durability.closing:
             PUBLISH_REFUSED[EXITING] += 1
             raise HttpError(503, "EXITING")
         admit(registry, name)
-        return registry.topic(name)
+        return registry.topics.ensure(name)
 
     def _defer_ms(self, text: str) -> int:
         if _INTEGER.fullmatch(text):
@@ -145,14 +145,14 @@ class Publisher:
         if not ticket:
             return OK
         promise = _Promise(errors)
-        self._registry.when_durable(ticket, promise.keep, topic)
+        self._registry.durability.when_durable(ticket, promise.keep, topic)
         return promise.response or promise.future()
 
 
 def admit(registry: Registry, topic: str, channel: str | None = None) -> None:
     """403 if the topic would exceed the limit."""
     try:
-        registry.admit(topic, channel)
+        registry.topics.admit(topic, channel)
     except ProtocolError as error:
         kind = "TOPICS" if error.code == "E_BAD_TOPIC" else "CHANNELS"
         raise HttpError(403, f"TOO_MANY_{kind}") from None

@@ -10,8 +10,8 @@ from typing import Any
 
 import orjson
 
-from nsqfast._ext.broker.registry import Registry
 from nsqfast._ext.broker.topic import Topic
+from nsqfast._ext.broker.topics import Topics
 from nsqfast._ext.core.budget import Part
 from nsqfast.errors import ProtocolError
 from nsqfast.net.masks import masked
@@ -31,8 +31,8 @@ CHANNEL_UNITS = 100  # of a budget: the cost of creating a channel
 class Lookup:
     """Runs from `start` to `stop`; its addresses may change meanwhile."""
 
-    def __init__(self, registry: Registry, options: Options, credentials: Credentials) -> None:
-        self._registry = registry
+    def __init__(self, topics: Topics, options: Options, credentials: Credentials) -> None:
+        self._topics = topics
         self._options = options
         self.credentials = credentials  # of new connections
         self._peers: dict[str, LookupPeer] = {}
@@ -126,7 +126,7 @@ class Lookup:
 
     def _names(self) -> Iterator[Name]:
         """Those that exist when their turn comes: earlier removals were already reported."""
-        for topic in self._registry.topics():
+        for topic in self._topics.sorted():
             if topic.exiting:
                 continue
             channels = topic.channels()
@@ -140,7 +140,7 @@ class Lookup:
 
     def _ask_for_channels(self, name: str) -> None:
         """Until the answer arrives the topic keeps its messages, so that no channel misses the first ones."""
-        topic = self._registry.find_topic(name)
+        topic = self._topics.find(name)
         assert topic is not None
         topic.await_channels()
         deleted = self._deleted[name] = set()
@@ -162,7 +162,7 @@ class Lookup:
                 if is_valid_name(name) and not is_ephemeral(name) and name not in deleted:
                     if topic.exiting:
                         return
-                    self._registry.admit(topic.name, name)
+                    self._topics.admit(topic.name, name)
                     topic.channel(name)
                 if part.is_spent(CHANNEL_UNITS):
                     await asyncio.sleep(0)

@@ -31,7 +31,7 @@ from nsqfast.wire.gotext import os_error
 from nsqfast.wire.names import is_valid_name
 
 if TYPE_CHECKING:
-    from nsqfast._ext.broker.registry import Registry
+    from nsqfast._ext.broker.topics import Topics
 
 FILE_NAME = "nsqd.dat"
 # The files of a queue; a channel name follows the colon.
@@ -110,16 +110,16 @@ def _name_and_paused(entry: dict[str, Any]) -> tuple[str, bool]:
     return name, paused
 
 
-def encode(registry: "Registry") -> bytes:
-    """The file's content for the current registry."""
-    listing = Listing(registry)
+def encode(topics: "Topics") -> bytes:
+    """The file's content for the current topics."""
+    listing = Listing(topics)
     listing.note_all()
     for _ in listing.write():
         pass
     return listing.text()
 
 
-def load(registry: "Registry", folder: str) -> bytes | None:
+def load(topics: "Topics", folder: str) -> bytes | None:
     """Create everything that the folder's file names, and everything that has messages in the folder without being
     named.
 
@@ -128,25 +128,25 @@ def load(registry: "Registry", folder: str) -> bytes | None:
     data: bytes | None = None
     try:
         data = read(folder)
-        topics = decode(data) if data is not None else {}
+        entries = decode(data) if data is not None else {}
         data = data or b""
     except ValueError as error:
-        topics = _find_again(folder, str(error))
+        entries = _find_again(folder, str(error))
         data = None
     except OSError as error:
-        topics = _find_again(folder, os_error(error))
-    for name, channel in sorted(queues_in(folder, DATA_FILE, known=topics)):
+        entries = _find_again(folder, os_error(error))
+    for name, channel in sorted(queues_in(folder, DATA_FILE, known=entries)):
         # A kill came between the OK to a first message and the write of its name to the file.
         log.warning(
             "messages of %s are here, and %s does not name it", _shown(name, channel), FILE_NAME
         )
-        _add(topics, name, channel)
+        _add(entries, name, channel)
     progress = StartProgress()
-    count = sum(1 + len(entry.channels) for entry in topics.values())
+    count = sum(1 + len(entry.channels) for entry in entries.values())
     opened = 0
     with listed_once(folder):
-        for name, entry in topics.items():
-            _create(registry, name, entry)
+        for name, entry in entries.items():
+            _create(topics, name, entry)
             opened += 1 + len(entry.channels)
             progress(count, opened)
     return data
@@ -179,8 +179,8 @@ def _add(topics: dict[str, TopicEntry], name: str, channel: str) -> None:
         entry.channels[channel] = False
 
 
-def _create(registry: "Registry", name: str, entry: TopicEntry) -> None:
-    topic = registry.topic(name)
+def _create(topics: "Topics", name: str, entry: TopicEntry) -> None:
+    topic = topics.ensure(name)
     # Paused until all its channels exist: its backlog is for each of them, not only for the first.
     topic.pause()
     for channel_name, paused in entry.channels.items():

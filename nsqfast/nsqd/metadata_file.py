@@ -27,7 +27,7 @@ from nsqfast.wire.gotext import os_error
 from nsqfast.wire.names import is_ephemeral
 
 if TYPE_CHECKING:
-    from nsqfast._ext.broker.registry import Registry
+    from nsqfast._ext.broker.topics import Topics
 
 INTERVAL_S = 0.25  # between two writes, if nobody waits for the second
 BURST_S = 2.0  # how far awaited writes may run ahead of that: eight of them
@@ -45,13 +45,13 @@ class MetadataFile:
     appears as it was at some moment between the start and the end of the snapshot.
     """
 
-    def __init__(self, registry: "Registry", folder: str) -> None:
+    def __init__(self, topics: "Topics", folder: str) -> None:
         self.path = os.path.join(folder, FILE_NAME)  # noqa: PTH118
         self.health = "OK"  # or NOK and the reason why the last write failed
-        self._registry = registry
+        self._topics = topics
         self._folder = folder
         self._content: bytes | None = None  # None = unusable
-        self._listing = Listing(registry)
+        self._listing = Listing(topics)
         self._taken = 0
         self._written = 0
         self._writing = threading.Lock()
@@ -68,11 +68,11 @@ class MetadataFile:
         self._complained = 0.0
 
     def load(self) -> None:
-        """Let the registry create everything in the file; OptionsError if the operator has to fix something first."""
+        """Create every topic and channel in the file; OptionsError if the operator has to fix something first."""
         try:
             remove_leftovers(self._folder)
             refuse_folder(self._folder)
-            self._content = load(self._registry, self._folder)
+            self._content = load(self._topics, self._folder)
         except OSError as error:
             named = f"{error.filename}: {os_error(error)}" if error.filename else error.strerror
             raise OptionsError(named or str(error)) from None

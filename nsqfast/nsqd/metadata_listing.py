@@ -1,4 +1,4 @@
-"""The text of nsqd.dat for the current registry, made a part at a time, and only for the parts that changed.
+"""The text of nsqd.dat for the current topics, made a part at a time, and only for the parts that changed.
 
 Topics are sorted by name into blocks, each with its text. A change marks its block, so one more topic among a hundred
 thousand costs the text of about fifty.
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from nsqfast.version import NSQ_VERSION
 
 if TYPE_CHECKING:
-    from nsqfast._ext.broker.registry import Registry
+    from nsqfast._ext.broker.topics import Topics
 
 BLOCK_COUNT_MAX = 64  # topics per block
 CHANNEL_COUNT = 64  # channels of a topic in one piece of text
@@ -32,9 +32,9 @@ class _Block:
 class Listing:
     """The text for all topics and channels that are not ephemeral."""
 
-    def __init__(self, registry: "Registry") -> None:
-        self._registry = registry
-        self._topics: dict[str, Any] = {}
+    def __init__(self, topics: "Topics") -> None:
+        self._topics = topics
+        self._by_name: dict[str, Any] = {}  # those that are listed
         self._blocks: list[_Block] = []
         self._firsts: list[str] = []  # first name of each block
         self._texts: list[bytes] = []
@@ -49,8 +49,8 @@ class Listing:
         if not self._is_known:
             return
         if kind == "topic+":
-            self._topics[name] = self._registry.topic(name)
-        elif name not in self._topics:
+            self._by_name[name] = self._topics.ensure(name)
+        elif name not in self._by_name:
             return
         block = self._blocks[max(bisect_right(self._firsts, name) - 1, 0)]
         block.is_changed = True
@@ -59,16 +59,16 @@ class Listing:
         if kind == "topic+" and not is_listed:
             block.names.insert(place, name)
         elif kind == "topic-":
-            del self._topics[name]
+            del self._by_name[name]
             if is_listed:
                 del block.names[place]
 
     def write(self) -> Iterator[None]:
         """Make the texts that changed, one piece per step; changes between two steps are left for the next time."""
         if not self._is_known:
-            topics = [topic for topic in self._registry.topics() if not topic.ephemeral]
-            self._topics = {topic.name: topic for topic in topics}
-            self._blocks = [_Block(list(self._topics))]
+            topics = [topic for topic in self._topics.sorted() if not topic.ephemeral]
+            self._by_name = {topic.name: topic for topic in topics}
+            self._blocks = [_Block(list(self._by_name))]
             self._is_known = True
         self._arrange()
         blocks = self._blocks
@@ -102,7 +102,7 @@ class Listing:
         block.is_changed = False
         texts = []
         for name in list(block.names):
-            topic = self._topics.get(name)
+            topic = self._by_name.get(name)
             if topic is None:
                 continue
             pieces = []

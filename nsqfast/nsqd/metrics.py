@@ -178,7 +178,7 @@ class Queues:
     def gather(self) -> Iterator[None]:
         """Gather one queue per step. Under the ceiling topics come first; channels get the rest, by name."""
         room = self._options.metrics_max_series or sys.maxsize
-        topics = self._registry.topics()
+        topics = self._registry.topics.sorted()
         self._topic_count = len(topics)
         shown = sum(not self._is_left_out(topic) for topic in topics)
         topics_left = min(shown, room // len(TOPIC_FAMILIES))
@@ -325,7 +325,7 @@ class BrokerCollector(Collector):
         yield CounterMetricFamily(
             "nsqd_client_faults",
             "This counts the clients that were dropped for a fault of nsqd's own; each has a line in the log.",
-            broker.registry.fault_count,
+            broker.registry.turn.fault_count,
         )
         yield GaugeMetricFamily(
             "nsqd_memory_used_bytes",
@@ -346,7 +346,7 @@ class BrokerCollector(Collector):
         )
 
     def _syncs(self) -> Iterator[Metric]:
-        count, failed_count, time_s = self._broker.registry.syncer.figures()
+        count, failed_count, time_s = self._broker.registry.durability.syncer.figures()
         yield SummaryMetricFamily(
             "nsqd_fsync_duration_seconds",
             "This is the time in seconds that fsyncs of data and positions of queues took.",
@@ -378,7 +378,7 @@ class BrokerCollector(Collector):
             yield family
 
     def _disk(self) -> Iterator[Metric]:
-        health = self._broker.registry.syncer.health
+        health = self._broker.registry.durability.syncer.health
         yield CounterMetricFamily(
             "nsqd_disk_written_bytes",
             "This counts the bytes written to data files.",

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import orjson
 
-from nsqfast._ext.broker.registry import Registry
 from nsqfast._ext.broker.shutdown import count_unstored
+from nsqfast._ext.broker.topics import Topics
 from nsqfast.nsqd.metadata import sync_folder
 from nsqfast.wire.gotext import os_error
 
@@ -31,12 +31,12 @@ log = logging.getLogger("nsqd")
 class RunFile:
     """Of one run."""
 
-    def __init__(self, folder: str, registry: Registry) -> None:
+    def __init__(self, folder: str, topics: Topics) -> None:
         self.unclean_starts = 0  # in a row, this one included
         self.is_lossy = False  # the run before was killed, and nobody has acknowledged that yet
         self.lost_count: int | None = 0  # messages that it had only in memory; None: not known
         self._path = Path(folder, "nsqfast.running")
-        self._registry = registry
+        self._topics = topics
         self._written = b""
         self._task: asyncio.Task[None] | None = None
         # A thread writes, for a file system that is busy may let us wait for a page.
@@ -105,7 +105,7 @@ class RunFile:
             _store(self._path, content)
 
     async def _count(self) -> int:
-        topics, count = self._registry.topics(), 0
+        topics, count = self._topics.sorted(), 0
         for first in range(0, len(topics), TOPICS_AT_ONCE):
             if first:
                 await asyncio.sleep(0)  # others are served before the next part

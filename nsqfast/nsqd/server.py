@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from nsqfast._ext.broker.registry import Registry
+from nsqfast._ext.broker.topics import Topics
 from nsqfast._ext.core.histogram import Histogram
 from nsqfast._ext.server.connection import BrokerConnection
 from nsqfast.errors import OptionsError
@@ -62,7 +63,7 @@ HTTP_ADMIN = "HTTP-ADMIN"  # the listener of --http-admin-address
 class Server:
     """Start it once, stop it once. Calls `make_http_api` for each HTTP listener, with itself as the `Broker`."""
 
-    registry_type = Registry
+    topics_type = Topics
     connection_type = BrokerConnection
     registry: Registry
     lookup: Lookup
@@ -189,26 +190,28 @@ class Server:
     def _load(self) -> None:
         folder = self.options.data_path or os.getcwd()  # noqa: PTH109 - shown as text
         loop = asyncio.get_running_loop()
-        self.registry = registry = self.registry_type(self.options)
+        self.registry = registry = Registry(self.options, self.topics_type)
         registry.tls_context = self.tls_context
         registry.authorizer = self.auth.ask if self.auth is not None else None
-        self._timer = DeadlineTimer(loop, registry.run_timers)
+        self._timer = DeadlineTimer(loop, registry.timers.run)
         self._lag_probe = LagProbe(loop, self._timer.lag)
-        registry.on_deadline = self._timer.announce
-        registry.on_turn = partial(loop.call_soon, registry.flush)
-        self._sync_fd = registry.sync_fd()
-        loop.add_reader(self._sync_fd, registry.on_synced)
-        self._metadata = MetadataFile(registry, folder)
+        registry.timers.on_deadline = self._timer.announce
+        registry.turn.schedule_end = partial(loop.call_soon, registry.turn.end)
+        self._sync_fd = registry.durability.fileno()
+        loop.add_reader(self._sync_fd, registry.turn.on_synced)
+        self._metadata = MetadataFile(registry.topics, folder)
         try:
             self._metadata.load()
         except OptionsError as error:
             raise OptionsError(f"failed to load metadata - {error}") from None
         self._metadata.begin(loop)
-        self.run_file = RunFile(folder, registry)
-        self.lookup = Lookup(registry, self.options, self._credentials)
+        self.run_file = RunFile(folder, registry.topics)
+        self.lookup = Lookup(registry.topics, self.options, self._credentials)
         self.drain = Drain(registry, self.lookup)
-        self._free_disk = FreeDisk(registry.syncer.health, folder, self.options.min_free_disk)
-        registry.on_change = self._changed
+        self._free_disk = FreeDisk(
+            registry.durability.syncer.health, folder, self.options.min_free_disk
+        )
+        registry.topics.on_change = self._changed
 
     def _changed(self, kind: str, topic: str, channel: str | None) -> None:
         assert self._metadata is not None
@@ -220,12 +223,12 @@ class Server:
         self._reserve = DescriptorReserve(asyncio.get_running_loop())
         refusal: Factory = partial(refuse_tcp, self.options.max_connections)
         connect = partial(self.connection_type, registry)
-        self._serve_on("TCP", connect, registry.client_count, refusal)
+        self._serve_on("TCP", connect, registry.turn.client_count, refusal)
         for name in [name for name in ("HTTP", "HTTPS", HTTP_ADMIN) if name in self._sockets]:
             self._serve_http(name)
         self.lookup.configure()
         if self.options.statsd_address:
-            self._statsd = Statsd(registry, self.options)
+            self._statsd = Statsd(registry.topics, self.options)
             self._statsd.start()
 
     def _serve_http(self, name: str) -> None:
@@ -282,7 +285,7 @@ class Server:
     def health(self) -> str:
         """OK, or NOK with the last disk error, of the queues or of nsqd.dat."""
         assert self._metadata is not None
-        health: str = self.registry.health()
+        health: str = self.registry.durability.health()
         return health if health != "OK" else self._metadata.health
 
     async def persist_metadata(self, topic: str | None = None) -> None:
@@ -302,7 +305,7 @@ class Server:
         await self.lookup.stop()
         self._close_listener("TCP", self.tcp_address)
         connection: BrokerConnection
-        for connection in self.registry.clients():
+        for connection in self.registry.turn.clients():
             connection.abort()
         if self.auth is not None:
             await self.auth.close()
@@ -312,12 +315,12 @@ class Server:
         with contextlib.suppress(OSError):  # already logged
             await self.persist_metadata()
         # From here on names vanish because the broker stops, not because somebody deleted them.
-        self.registry.on_change = None
+        self.registry.topics.on_change = None
         if self._metadata is not None:
             self._metadata.close()
         lost: OSError | None = None
         try:
-            self.registry.close(StopProgress())
+            self.registry.topics.close(StopProgress())
         except OSError as error:
             lost = error
         # One turn for answers to HTTP requests whose messages have just reached the disk.

@@ -47,7 +47,7 @@ def collect(registry: Registry, health: str, start_time: float, wanted: Filter) 
 
 
 def _topics(registry: Registry, wanted: Filter) -> Iterator[dict[str, Any]] | None:
-    topic = registry.find_topic(wanted.topic) if wanted.topic else None
+    topic = registry.topics.find(wanted.topic) if wanted.topic else None
     if wanted.topic and topic is None:
         return None
     return _each_topic(registry, topic, wanted)
@@ -55,7 +55,7 @@ def _topics(registry: Registry, wanted: Filter) -> Iterator[dict[str, Any]] | No
 
 def _each_topic(registry: Registry, only: Topic | None, wanted: Filter) -> Iterator[dict[str, Any]]:
     quantiles = registry.settings.options.e2e_processing_latency_percentiles
-    for topic in registry.topics() if only is None else [only]:
+    for topic in registry.topics.sorted() if only is None else [only]:
         channels = topic.channels()
         if wanted.channel:
             channel = topic.find_channel(wanted.channel)
@@ -152,7 +152,7 @@ def _producers(registry: Registry, wanted: Filter) -> Iterator[dict[str, Any] | 
 
 def _each_producer(registry: Registry, wanted: Filter) -> Iterator[dict[str, Any] | None]:
     """Yields None now and then, if many connections publish nothing: a part of a turn may end there."""
-    for number, connection in enumerate(registry.clients()):
+    for number, connection in enumerate(registry.turn.clients()):
         session: Session | None = connection.session
         if session is not None and session.pub_counts():
             yield client_stats(session, wanted.topic)

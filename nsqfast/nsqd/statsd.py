@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from nsqfast._ext.broker.channel import Channel
-from nsqfast._ext.broker.registry import Registry
 from nsqfast._ext.broker.topic import Topic
+from nsqfast._ext.broker.topics import Topics
 from nsqfast.nsqd.options import Options
 from nsqfast.nsqd.stats import latency_stats
 from nsqfast.stats.memory import memory_stats
@@ -31,8 +31,8 @@ TOPIC_COUNT = 64
 class Statsd:
     """Runs from `start` to `stop`."""
 
-    def __init__(self, registry: Registry, options: Options) -> None:
-        self._registry = registry
+    def __init__(self, topics: Topics, options: Options) -> None:
+        self._topics = topics
         self._options = options
         self._counters = Counters()
         self._task: asyncio.Task[None] | None = None
@@ -96,7 +96,7 @@ class Statsd:
     async def _lines(self) -> list[str]:
         """All lines of one push, with the current figures."""
         lines: list[str] = []
-        for number, topic in enumerate(self._registry.topics()):
+        for number, topic in enumerate(self._topics.sorted()):
             if number % TOPIC_COUNT == TOPIC_COUNT - 1:
                 await asyncio.sleep(0)
             if not self._is_left_out(topic):

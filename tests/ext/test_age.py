@@ -127,7 +127,7 @@ def test_a_file_that_is_gone_is_unknown(tmp_path, queue):
 @pytest.mark.parametrize("mem_queue_size", [0, 2, 100])
 def test_of_a_channel(tmp_path, wall, mem_queue_size):
     registry = make_registry(tmp_path, mem_queue_size=mem_queue_size)
-    topic = registry.topic("t")
+    topic = registry.topics.ensure("t")
     channel = topic.channel("c")
     assert channel.age_ns() == 0
     for number in range(5):
@@ -149,12 +149,12 @@ def test_of_a_channel(tmp_path, wall, mem_queue_size):
     assert seconds(channel) == 30
     channel.empty()
     assert channel.age_ns() == 0
-    registry.close()
+    registry.topics.close()
 
 
 def test_what_is_deferred_does_not_count(tmp_path, wall):
     registry = make_registry(tmp_path)
-    topic = registry.topic("t")
+    topic = registry.topics.ensure("t")
     topic.put(b"held", 1000)
     wall(10)
     assert topic.depth == 1
@@ -165,12 +165,12 @@ def test_what_is_deferred_does_not_count(tmp_path, wall):
     topic.put(b"next")
     wall(10)
     assert seconds(channel) == 10
-    registry.close()
+    registry.topics.close()
 
 
 def test_what_comes_back_is_at_the_tail(tmp_path, wall):
     registry = make_registry(tmp_path)
-    topic = registry.topic("t")
+    topic = registry.topics.ensure("t")
     channel = topic.channel("c")
     topic.put(b"first")
     wall(10)
@@ -183,25 +183,25 @@ def test_what_comes_back_is_at_the_tail(tmp_path, wall):
     peer.receive()
     assert channel.depth == 2
     assert seconds(channel) == 0
-    registry.close()
+    registry.topics.close()
 
 
 @pytest.mark.parametrize("mem_queue_size", [0, 1, 100])
 def test_of_a_topic_without_a_channel(tmp_path, wall, mem_queue_size):
     registry = make_registry(tmp_path, mem_queue_size=mem_queue_size)
-    topic = registry.topic("t")
+    topic = registry.topics.ensure("t")
     for _ in range(3):
         topic.put(b"x")
         wall(5)
     assert seconds(topic) == 15
     topic.empty()
     assert topic.age_ns() == 0
-    registry.close()
+    registry.topics.close()
 
 
 def test_memory_tells_where_the_disk_cannot(tmp_path, wall):
     registry = make_registry(tmp_path, mem_queue_size=1)
-    topic = registry.topic("t")
+    topic = registry.topics.ensure("t")
     topic.put(b"in memory")
     topic.put(b"on disk")
     wall(10)
@@ -210,24 +210,24 @@ def test_memory_tells_where_the_disk_cannot(tmp_path, wall):
     os.truncate(path, 0)
     assert seconds(topic) == 10
     path.write_bytes(whole)
-    registry.close()
+    registry.topics.close()
 
 
 def test_a_clock_that_was_set_back(tmp_path, wall):
     registry = make_registry(tmp_path)
-    topic = registry.topic("t")
+    topic = registry.topics.ensure("t")
     topic.put(b"x")
     wall(-100)
     assert now()[0] > 0
     assert topic.age_ns() == 0
-    registry.close()
+    registry.topics.close()
 
 
 @pytest.mark.parametrize("consumer_count", [1, 10])
 def test_of_very_many_in_flight_a_bounded_number_is_looked_at(tmp_path, wall, consumer_count):
     """An older one behind them is not seen; in the order in which they were published none is missed."""
     registry = make_registry(tmp_path, max_rdy_count=100_000)
-    topic = registry.topic("t")
+    topic = registry.topics.ensure("t")
     channel = topic.channel("c")
     peers = [Peer(registry) for _ in range(consumer_count)]
     topic.put(b"old", 1)
@@ -236,8 +236,8 @@ def test_of_very_many_in_flight_a_bounded_number_is_looked_at(tmp_path, wall, co
     for peer in peers:
         peer.subscribe(b"t", b"c", 5000)
         peer.receive()
-    registry.run_timers(let_pass(SECOND_NS))
+    registry.timers.run(let_pass(SECOND_NS))
     wall(10)
     assert channel.in_flight_count == 4098
     assert seconds(channel) == 10
-    registry.close()
+    registry.topics.close()

@@ -27,7 +27,7 @@ class Scene:
         self.registry, self.dice = registry, dice
         self.model = ChannelModel()
         self.producer = Peer(registry)
-        registry.topic("t").channel("c")
+        registry.topics.ensure("t").channel("c")
         self.consumers = {}
         self.ids = {}
         self.published = 0
@@ -81,7 +81,7 @@ class Scene:
     def let_time_pass(self):
         for peer in [self.producer, *self.consumers.values()]:
             peer.send(b"NOP\n")  # or they would be taken for dead
-        self.registry.run_timers(let_pass(11 * SECOND_NS))
+        self.registry.timers.run(let_pass(11 * SECOND_NS))
         self.model.queue += self.model.deferred
         self.model.deferred.clear()
 
@@ -98,7 +98,7 @@ class Scene:
                     assert (kind, data) in ((0, b"OK"), (0, b"_heartbeat_"))
         self.match(arrived)
         self.model.settled()
-        channel = self.registry.find_topic("t").find_channel("c")
+        channel = self.registry.topics.find("t").find_channel("c")
         assert channel.depth == len(self.model.queue)
         assert channel.in_flight_count == len(self.model.in_flight)
         assert channel.deferred_count == len(self.model.deferred)
@@ -136,7 +136,7 @@ def test_channel_against_its_model(tmp_path, seed, memory):
             scene.is_reordered = False
     for peer in [*scene.consumers.values(), scene.producer]:
         peer.close()
-    registry.close()
+    registry.topics.close()
     del scene, registry, steps, step
     assert live_deliveries() <= before
 
@@ -171,7 +171,7 @@ def test_channel_while_memory_is_short_now_and_then(tmp_path, seed):
         set_ceiling(0)
     for peer in [*scene.consumers.values(), scene.producer]:
         peer.close()
-    registry.close()
+    registry.topics.close()
     del scene, registry, steps, step
     assert abs(used_bytes() - before) < 16 << 20
 
@@ -179,7 +179,7 @@ def test_channel_while_memory_is_short_now_and_then(tmp_path, seed):
 def test_one_message_at_a_time_gets_through_when_memory_is_gone(tmp_path):
     registry = make_registry(tmp_path, max_memory=TIB, mem_queue_size=5)
     producer, consumer = Peer(registry), Peer(registry)
-    registry.topic("t").channel("c")
+    registry.topics.ensure("t").channel("c")
     bodies = [b"%d" % number for number in range(10)]
     publish(producer, b"t", *bodies)
     charge_bytes(TIB)
@@ -197,26 +197,26 @@ def test_one_message_at_a_time_gets_through_when_memory_is_gone(tmp_path):
     finally:
         charge_bytes(-TIB)
         set_ceiling(0)
-    registry.close()
+    registry.topics.close()
 
 
 @pytest.mark.parametrize("memory", [0, 3, 10000], ids=lambda n: f"mem={n}")
 def test_first_in_first_out_over_memory_and_disk(tmp_path, memory):
     registry = make_registry(tmp_path, mem_queue_size=memory)
     producer, consumer = Peer(registry), Peer(registry)
-    registry.topic("t").channel("c")
+    registry.topics.ensure("t").channel("c")
     bodies = [b"%d" % n for n in range(500)]
     publish(producer, b"t", *bodies)
     consumer.subscribe(b"t", b"c", 500)
     assert [data[26:] for kind, data in consumer.receive() if kind == 2] == bodies
-    registry.close()
+    registry.topics.close()
 
 
 def test_a_topic_keeps_its_backlog_for_the_first_channel(tmp_path):
     registry = make_registry(tmp_path, mem_queue_size=2)
     producer, first, second = (Peer(registry) for _ in range(3))
     publish(producer, b"t", b"a", b"b", b"c", b"d")
-    assert registry.topic("t").depth == 4
+    assert registry.topics.ensure("t").depth == 4
     first.subscribe(b"t", b"one", 10)
     second.subscribe(b"t", b"two", 10)
     publish(producer, b"t", b"e")
@@ -228,24 +228,24 @@ def test_a_topic_keeps_its_backlog_for_the_first_channel(tmp_path):
         b"e",
     ]
     assert [data[26:] for kind, data in second.receive() if kind == 2] == [b"e"]
-    assert registry.topic("t").depth == 0
-    registry.close()
+    assert registry.topics.ensure("t").depth == 0
+    registry.topics.close()
 
 
 def test_deferred_messages_wait_also_without_a_channel(tmp_path):
     registry = make_registry(tmp_path, mem_queue_size=0)
     producer, consumer = Peer(registry), Peer(registry)
     producer.send(b"DPUB t 5000\n\x00\x00\x00\x01x")
-    assert registry.topic("t").depth == 1
+    assert registry.topics.ensure("t").depth == 1
     consumer.subscribe(b"t", b"c", 1)
     assert consumer.receive() == [(0, b"OK")]
-    channel = registry.topic("t").channel("c")
+    channel = registry.topics.ensure("t").channel("c")
     assert (channel.depth, channel.deferred_count, channel.message_count) == (0, 1, 1)
-    registry.run_timers(let_pass(4_900_000_000))
+    registry.timers.run(let_pass(4_900_000_000))
     assert consumer.receive() == []
-    registry.run_timers(let_pass(200_000_000))
+    registry.timers.run(let_pass(200_000_000))
     assert [data[26:] for _, data in consumer.receive()] == [b"x"]
-    registry.close()
+    registry.topics.close()
 
 
 def test_timeout_and_touch(tmp_path):
@@ -257,28 +257,28 @@ def test_timeout_and_touch(tmp_path):
     publish(producer, b"t", b"x")
     (_, ok), (_, message) = consumer.receive()
     assert (ok, message[8:10]) == (b"OK", b"\x00\x01")
-    channel = registry.topic("t").channel("c")
+    channel = registry.topics.ensure("t").channel("c")
     for _ in range(2):
-        registry.run_timers(let_pass(1_900_000_000))
+        registry.timers.run(let_pass(1_900_000_000))
         consumer.send(b"TOUCH %s\n" % message[10:26])
     # Touched at 3.8 s for two more seconds, but never beyond 5 s after the delivery.
-    registry.run_timers(let_pass(1_100_000_000))
+    registry.timers.run(let_pass(1_100_000_000))
     assert channel.timeout_count == 0
-    registry.run_timers(let_pass(200_000_000))
+    registry.timers.run(let_pass(200_000_000))
     assert channel.timeout_count == 1
     ((_, again),) = consumer.receive()
     assert again[8:10] == b"\x00\x02"
-    registry.close()
+    registry.topics.close()
 
 
 def test_an_ephemeral_channel_goes_with_its_last_consumer(tmp_path):
     registry = make_registry(tmp_path)
     consumer = Peer(registry)
     consumer.subscribe(b"t#ephemeral", b"c#ephemeral", 1)
-    assert registry.find_topic("t#ephemeral").find_channel("c#ephemeral")
+    assert registry.topics.find("t#ephemeral").find_channel("c#ephemeral")
     consumer.close()
-    assert registry.find_topic("t#ephemeral") is None
-    registry.close()
+    assert registry.topics.find("t#ephemeral") is None
+    registry.topics.close()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -295,7 +295,7 @@ def test_a_clock_set_back_stops_nobody(tmp_path):
     ids = [data[10:26] for kind, data in consumer.receive() if kind == 2]
     assert len(ids) == 3
     assert ids == sorted(set(ids))
-    registry.close()
+    registry.topics.close()
 
 
 def test_slow_reader_is_not_fed_without_bound(tmp_path):
@@ -306,8 +306,8 @@ def test_slow_reader_is_not_fed_without_bound(tmp_path):
     consumer.connection.pause_writing()
     for _ in range(50):
         publish(producer, b"t", bytes(100_000))
-    registry.flush()
-    channel = registry.topic("t").channel("c")
+    registry.turn.end()
+    channel = registry.topics.ensure("t").channel("c")
     assert channel.depth == 50
     consumer.connection.resume_writing()
     got = 0
@@ -315,7 +315,7 @@ def test_slow_reader_is_not_fed_without_bound(tmp_path):
         got += len(messages)
         assert sum(len(data) for _, data in messages) < 2 << 20
     assert got == 50
-    registry.close()
+    registry.topics.close()
 
 
 def test_a_backlog_that_a_full_disk_stops_goes_on_later(tmp_path):
@@ -328,11 +328,11 @@ def test_a_backlog_that_a_full_disk_stops_goes_on_later(tmp_path):
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
         consumer.subscribe(b"t", b"c", 10)
         assert consumer.receive() == [(0, b"OK")]
-        assert registry.topic("t").depth == 5
-        assert registry.health().startswith("NOK - ")
+        assert registry.topics.ensure("t").depth == 5
+        assert registry.durability.health().startswith("NOK - ")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    registry.run_timers(let_pass(SECOND_NS + 1))
+    registry.timers.run(let_pass(SECOND_NS + 1))
     assert [data[26:] for _, data in consumer.receive()] == bodies
-    assert registry.health() == "OK"
-    registry.close()
+    assert registry.durability.health() == "OK"
+    registry.topics.close()

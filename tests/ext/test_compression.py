@@ -152,7 +152,7 @@ def test_a_session_gives_up_on_a_bomb_after_a_line(tmp_path):
     packer = zlib.compressobj(9, zlib.DEFLATED, -15)
     peer.send(packer.compress(bytes(50 << 20)) + packer.flush(zlib.Z_SYNC_FLUSH))
     assert peer.transport.has_eof
-    registry.close()
+    registry.topics.close()
 
 
 def test_nonsense_drops_the_session(tmp_path):
@@ -162,7 +162,7 @@ def test_nonsense_drops_the_session(tmp_path):
     peer.receive()
     peer.send(b"PUB t\n\x00\x00\x00\x01x")
     assert peer.transport.is_aborted
-    registry.close()
+    registry.topics.close()
 
 
 @pytest.mark.parametrize("kind", [b"snappy", b"deflate"])
@@ -175,14 +175,14 @@ def test_the_change_waits_for_answers_that_wait_for_the_disk(tmp_path, kind):
         peer.send(b"thrown away, too" * 10_000)
         with memoryview(peer.connection.get_buffer(1)) as room:
             assert len(room) < 1_000_000
-    registry.syncer.wait(registry.syncer.open_ticket - 1)
-    registry.on_synced()
-    registry.flush()
+    registry.durability.syncer.wait(registry.durability.syncer.open_ticket - 1)
+    registry.turn.on_synced()
+    registry.turn.end()
     plain = peer.transport.written[0]
     (_, first), (_, second) = FrameDecoder().feed(plain)
     assert first == b"OK"
     assert json.loads(second)[kind.decode()] is True
-    registry.flush()
+    registry.turn.end()
     packed = b"".join(peer.transport.written[1:])
     assert b"".join(MAKERS[kind.decode()]().unpack(packed)) == b"\x00\x00\x00\x06\x00\x00\x00\x00OK"
-    registry.close()
+    registry.topics.close()

@@ -59,7 +59,7 @@ def registry(tmp_path):
     registry = make_registry(tmp_path)
     yield registry
     fix_parts(NEVER)
-    registry.close()
+    registry.topics.close()
 
 
 def deferred(topic):
@@ -97,7 +97,7 @@ def test_who_asked_is_told_when_it_wants_to_be(registry):
     (first, (_, told), third, fourth) = peer.receive()
     assert (first, third, fourth) == (OK, OK, OK)
     assert told[:3] == b"OK "
-    topic = registry.find_topic("t")
+    topic = registry.topics.find("t")
     row_ids = {told[3:]}
     assert topic.depth == 4
     assert [peer.cancel(id) for id in row_ids] == [1]
@@ -108,7 +108,7 @@ def test_who_asked_is_told_when_it_wants_to_be(registry):
 def test_in_each_channel_once(tmp_path, durable):
     flags = {"mem_queue_size": 0, "sync_every": 1} if durable else {}
     registry = make_registry(tmp_path, **flags)
-    topic = registry.topic("t")
+    topic = registry.topics.ensure("t")
     for name in "cd":
         topic.channel(name)
     before = live_deliveries()
@@ -131,17 +131,17 @@ def test_in_each_channel_once(tmp_path, durable):
         consumer.send(b"FIN %s\n" % ids[2])
     assert peer.cancel(ids[0]) == 2
     assert live_deliveries() == before
-    registry.close()
+    registry.topics.close()
     registry = make_registry(tmp_path, **flags)
-    topic = registry.topic("t")
+    topic = registry.topics.ensure("t")
     assert [(channel.depth, channel.deferred_count) for channel in map(topic.channel, "cd")] == [
         (0, 0)
     ] * 2
-    registry.close()
+    registry.topics.close()
 
 
 def test_one_that_is_due_or_was_delivered_is_left_alone(registry):
-    topic = registry.topic("t")
+    topic = registry.topics.ensure("t")
     topic.channel("c")
     peer = Told(registry)
     queued, returned, absent = (
@@ -149,7 +149,7 @@ def test_one_that_is_due_or_was_delivered_is_left_alone(registry):
         peer.defer(delay_ms=5),
         peer.defer(topic=b"u"),
     )
-    registry.run_timers(let_pass(5_000_000))
+    registry.timers.run(let_pass(5_000_000))
     assert [peer.cancel(queued), peer.run(queued), peer.cancel(absent)] == [0, 0, 0]
     consumer, bodies = consume(registry)
     assert bodies == [b"job"] * 2
@@ -163,7 +163,7 @@ def test_one_that_is_due_or_was_delivered_is_left_alone(registry):
 def test_at_a_topic_without_a_channel_and_at_one_that_is_paused(registry):
     peer = Told(registry)
     ids = [peer.defer(body=b"%d" % number) for number in range(9)]
-    topic = registry.find_topic("t")
+    topic = registry.topics.find("t")
     order = list(range(9))
     random.Random(1).shuffle(order)
     for number in order[:5]:
@@ -195,7 +195,7 @@ def test_in_a_batch_that_some_channels_have(tmp_path, durable, is_run):
     registry = make_registry(
         tmp_path, **({"mem_queue_size": 0, "sync_every": 1} if durable else {})
     )
-    topic = registry.topic("t")
+    topic = registry.topics.ensure("t")
     topic.pause()
     channels = [topic.channel(f"c{number}") for number in range(6)]
     peer = Told(registry)
@@ -209,14 +209,14 @@ def test_in_a_batch_that_some_channels_have(tmp_path, durable, is_run):
     fix_parts(NEVER)
     assert peer.end(b"RUN_DEFERRED" if is_run else b"CANCEL_DEFERRED", ids[2]) == 6
     assert topic.depth == (4 if is_run else 3)
-    registry.run_timers(let_pass(0))
-    registry.flush()
+    registry.timers.run(let_pass(0))
+    registry.turn.end()
     assert topic.depth == 0
     assert deferred(topic) == [3] * 6
     assert [channel.depth for channel in channels] == [int(is_run)] * 6
     assert peer.cancel(ids[2]) == 0
     assert peer.cancel(ids[3]) == 6
-    registry.close()
+    registry.topics.close()
 
 
 @pytest.mark.parametrize("durable", [False, True])
@@ -224,7 +224,7 @@ def test_after_a_clean_stop(tmp_path, durable):
     """The broker that comes next does not know who was told; it finds all that were not delivered yet."""
     flags = {"mem_queue_size": 0, "sync_every": 1} if durable else {}
     registry = make_registry(tmp_path, **flags)
-    registry.topic("t").channel("c")
+    registry.topics.ensure("t").channel("c")
     peer = Told(registry)
     peer.send(
         dpub(body=b"a")
@@ -235,14 +235,14 @@ def test_after_a_clean_stop(tmp_path, durable):
     )
     answers = sync(registry, peer)[0] if durable else peer.receive()
     cancelled, run, first, second, again = (answer[3:] for _, answer in answers)
-    registry.run_timers(let_pass(SECOND_NS))
+    registry.timers.run(let_pass(SECOND_NS))
     consumer, bodies = consume(registry)
     assert bodies == [b"again"]
     consumer.send(b"REQ %s %d\n" % (again, HOUR_MS))
-    registry.close()
+    registry.topics.close()
 
     registry = make_registry(tmp_path, **flags)
-    topic, waiting = registry.topic("t"), registry.topic("u")
+    topic, waiting = registry.topics.ensure("t"), registry.topics.ensure("u")
     topic.channel("c")
     peer = Told(registry)
     assert deferred(topic) == [3]
@@ -252,7 +252,7 @@ def test_after_a_clean_stop(tmp_path, durable):
     assert [waiting.depth, peer.cancel(first, b"u"), waiting.depth] == [2, 1, 1]
     assert waiting.channel("c").deferred_count == 1
     assert peer.cancel(second, b"u") == 1
-    registry.close()
+    registry.topics.close()
 
 
 BAD = {
@@ -276,7 +276,7 @@ def test_what_is_not_valid_ends_the_connection_with_its_reason(registry, line):
     peer.send(line + b"\n")
     assert peer.receive() == [(1, BAD[line])]
     assert peer.transport.has_eof
-    assert registry.topics() == []
+    assert registry.topics.sorted() == []
 
 
 class Authorizer:
@@ -338,12 +338,12 @@ def test_it_takes_the_permission_to_publish_to_that_topic(registry):
     authorizer.answer_all()
     peer.send(b"RUN_DEFERRED t %s\n" % mine)
     assert peer.receive()[1:] == [(1, b'E_UNAUTHORIZED AUTH failed for RUN_DEFERRED on "t" ""')]
-    assert registry.find_topic("t").depth == 1
+    assert registry.topics.find("t").depth == 1
 
 
 def test_an_unknown_topic_is_not_made(registry):
     assert Told(registry).cancel(ABSENT) == 0
-    assert registry.topics() == []
+    assert registry.topics.sorted() == []
 
 
 def test_a_line_too_long_is_dropped_as_any_other(registry):
@@ -355,10 +355,10 @@ def test_a_line_too_long_is_dropped_as_any_other(registry):
 
 def test_very_many_channels_take_a_part_in_each_turn(registry):
     """Some are deleted and others made meanwhile, and each of the rest is asked."""
-    topic = registry.topic("t")
+    topic = registry.topics.ensure("t")
     for number in range(100):
         topic.channel(f"c{number}")
-    registry.on_turn = lambda: None
+    registry.turn.schedule_end = lambda: None
     peer = Told(registry)
     id = peer.defer()
     assert deferred(topic) == [1] * 100
@@ -384,19 +384,19 @@ def test_very_many_channels_take_a_part_in_each_turn(registry):
 
 def test_a_refused_fsync_tells_no_id(tmp_path):
     registry = make_registry(tmp_path, mem_queue_size=0, sync_every=1)
-    registry.topic("t").channel("c")
+    registry.topics.ensure("t").channel("c")
     peer = Told(registry)
     with no_room():
         peer.send(dpub())
         ((kind, text),) = sync(registry, peer)[0]
     assert (kind, text[:12]) == (1, b"E_DPUB_FAILE")
-    assert registry.find_topic("t").find_channel("c").deferred_count == 0
-    registry.close()
+    assert registry.topics.find("t").find_channel("c").deferred_count == 0
+    registry.topics.close()
 
 
 def test_answers_keep_their_order_and_counts(tmp_path):
     registry = make_registry(tmp_path, mem_queue_size=0, sync_every=1)
-    registry.topic("t").channel("c")
+    registry.topics.ensure("t").channel("c")
     peer = Told(registry)
     pub = b"PUB t\n" + sized(b"x")
     peer.send(pub + dpub() + pub + dpub(more=b"") + dpub() + b"CANCEL_DEFERRED t %s\n" % ABSENT)
@@ -404,14 +404,14 @@ def test_answers_keep_their_order_and_counts(tmp_path):
     assert [len(answer) for answer in answers] == [2, 19, 2, 2, 19, 4]
     assert peer.session.pub_counts() == {"t": 5}
     assert [peer.cancel(answer[3:]) for answer in (answers[1], answers[4])] == [1, 1]
-    registry.close()
+    registry.topics.close()
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_any_order_of_ends(registry, seed):
     """Against a model: what is due, cancelled and run."""
     dice = random.Random(seed)
-    topic = registry.topic("t")
+    topic = registry.topics.ensure("t")
     for name in "cd":
         topic.channel(name)
     peer = Told(registry)
@@ -432,7 +432,7 @@ def test_any_order_of_ends(registry, seed):
             assert peer.cancel(dice.choice(ended)) == 0
         if number > 0.98:
             now_ns = let_pass(dice.randrange(300_000_000))
-            registry.run_timers(now_ns)
+            registry.timers.run(now_ns)
             due = [id for id, due_ns in known.items() if due_ns <= now_ns]
             for id in due:
                 del known[id]

@@ -27,16 +27,16 @@ def mpub(topic, *bodies):
 def registry(tmp_path):
     registry = make_registry(tmp_path, mem_queue_size=0, sync_every=1)
     yield registry
-    registry.close()
+    registry.topics.close()
 
 
 def sync(registry, *peers):
     """End the turn and its fsyncs; what each peer got."""
-    registry.flush()
+    registry.turn.end()
     for _ in range(2):  # a batch may have been on its way, and ours starts when that one is done
-        registry.syncer.wait(registry.syncer.open_ticket - 1)
-        registry.on_synced()
-    registry.flush()
+        registry.durability.syncer.wait(registry.durability.syncer.open_ticket - 1)
+        registry.turn.on_synced()
+    registry.turn.end()
     return [peer.decode_all() for peer in peers]
 
 
@@ -59,27 +59,27 @@ def size_on_disk(tmp_path, name):
 
 
 def test_publishes_of_one_turn_are_written_at_its_end(registry, tmp_path):
-    registry.topic("t").channel("c")
+    registry.topics.ensure("t").channel("c")
     peers = [Peer(registry) for _ in range(3)]
     for number, peer in enumerate(peers):
         peer.send(pub(b"t", b"%d" % number) + mpub(b"t", b"x", b"y"))
-    assert registry.topic("t").find_channel("c").depth == 9
+    assert registry.topics.ensure("t").find_channel("c").depth == 9
     assert segment_numbers(str(tmp_path / "t:c.diskqueue.")) == []
-    registry.flush()
+    registry.turn.end()
     assert size_on_disk(tmp_path, "t:c") == 9 * (4 + 26 + 1)
     assert [peer.decode_all() for peer in peers] == [[], [], []]
     assert sync(registry, *peers) == [[OK, OK]] * 3
 
 
 def test_an_fsync_that_ends_in_the_turn_does_not_answer_for_it(registry):
-    registry.topic("t").channel("c")
+    registry.topics.ensure("t").channel("c")
     first, second = Peer(registry), Peer(registry)
     first.send(pub(b"t", b"1"))
-    registry.flush()
+    registry.turn.end()
     second.send(pub(b"t", b"2"))
-    registry.syncer.wait(registry.syncer.open_ticket - 1)
-    registry.on_synced()  # of the first; starts that of the second
-    registry.flush()
+    registry.durability.syncer.wait(registry.durability.syncer.open_ticket - 1)
+    registry.turn.on_synced()  # of the first; starts that of the second
+    registry.turn.end()
     assert (first.decode_all(), second.decode_all()) == ([OK], [])
     assert sync(registry, second) == [[OK]]
 
@@ -102,25 +102,25 @@ def test_a_channel_that_comes_in_the_same_turn_gets_all_in_order(registry):
     got = []
     while len(got) < 4:
         [frames] = sync(registry, consumer)
-        registry.run_timers(1 << 62)
+        registry.timers.run(1 << 62)
         got += [data[26:] or data for _, data in frames]
     assert got == [b"OK", b"1", b"2", b"3"]
 
 
 def test_a_write_that_fails_refuses_all_of_its_turn(registry):
-    registry.topic("t").channel("c")
-    registry.topic("u").channel("c")
+    registry.topics.ensure("t").channel("c")
+    registry.topics.ensure("u").channel("c")
     settled = Peer(registry)
     settled.send(pub(b"t", b"before") + pub(b"u", b"before"))
     assert sync(registry, settled) == [[OK, OK]]
     peers = [Peer(registry), Peer(registry)]
     refused = []
-    topic = registry.topic("u")
-    registry.when_durable(topic.put(b"over HTTP"), refused.append, topic)
+    topic = registry.topics.ensure("u")
+    registry.durability.when_durable(topic.put(b"over HTTP"), refused.append, topic)
     with no_room():
         peers[0].send(pub(b"t", b"1" * 100))
         peers[1].send(mpub(b"t", b"2", b"3"))
-        registry.flush()
+        registry.turn.end()
     answers = [peer.decode_all() for peer in peers]
     for (kind, text), command in zip(
         [frames[0] for frames in answers], (b"PUB", b"MPUB"), strict=True
@@ -130,47 +130,47 @@ def test_a_write_that_fails_refuses_all_of_its_turn(registry):
         assert text.endswith(b"file too large")
     assert len(refused) == 1
     assert "file too large" in refused[0]
-    assert registry.topic("t").find_channel("c").depth == 1
-    assert registry.health().startswith("NOK")
+    assert registry.topics.ensure("t").find_channel("c").depth == 1
+    assert registry.durability.health().startswith("NOK")
     late = Peer(registry)
     late.send(pub(b"t", b"after"))
     assert sync(registry, late) == [[OK]]
-    assert registry.topic("t").find_channel("c").depth == 2
-    assert registry.health() == "OK"
+    assert registry.topics.ensure("t").find_channel("c").depth == 2
+    assert registry.durability.health() == "OK"
 
 
 def test_a_large_turn_is_written_in_pieces(registry, tmp_path):
-    registry.topic("t").channel("c")
+    registry.topics.ensure("t").channel("c")
     peer = Peer(registry)
     for _ in range(20):
         peer.send(mpub(b"t", *[b"x" * 1000] * 100))
     assert size_on_disk(tmp_path, "t:c") >= 1 << 20
-    assert registry.topic("t").find_channel("c").depth == 2000
+    assert registry.topics.ensure("t").find_channel("c").depth == 2000
     assert sync(registry, peer) == [[OK] * 20]
 
 
 def test_emptying_and_deleting_drop_what_was_put_off(registry):
     peer = Peer(registry)
-    registry.topic("t").channel("c")
+    registry.topics.ensure("t").channel("c")
     peer.send(pub(b"t", b"1"))
-    registry.topic("t").find_channel("c").empty()
-    assert registry.topic("t").find_channel("c").depth == 0
+    registry.topics.ensure("t").find_channel("c").empty()
+    assert registry.topics.ensure("t").find_channel("c").depth == 0
     peer.send(pub(b"t", b"2"))
-    registry.topic("t").delete_channel("c")
+    registry.topics.ensure("t").delete_channel("c")
     peer.send(pub(b"u", b"3"))
-    registry.delete_topic("u")
+    registry.topics.delete("u")
     assert sync(registry, peer) == [[OK] * 3]
 
 
 def test_a_stop_keeps_what_was_put_off(tmp_path):
     registry = make_registry(tmp_path, mem_queue_size=0, sync_every=1)
-    registry.topic("t").channel("c")
+    registry.topics.ensure("t").channel("c")
     Peer(registry).send(pub(b"t", b"1") + pub(b"v", b"2"))
-    registry.close()
+    registry.topics.close()
     again = make_registry(tmp_path, mem_queue_size=0, sync_every=1)
-    assert again.topic("v").depth == 1
-    assert again.topic("t").channel("c").depth == 1
-    again.close()
+    assert again.topics.ensure("v").depth == 1
+    assert again.topics.ensure("t").channel("c").depth == 1
+    again.topics.close()
 
 
 def test_answers_that_wait_leave_before_a_line_without_end_ends_the_connection(registry):
@@ -179,4 +179,4 @@ def test_answers_that_wait_leave_before_a_line_without_end_ends_the_connection(r
     assert not peer.transport.has_eof
     assert sync(registry, peer) == [[OK]]
     assert peer.transport.has_eof
-    assert registry.fault_count == 0
+    assert registry.turn.fault_count == 0

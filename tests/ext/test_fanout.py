@@ -38,7 +38,7 @@ class Scene:
     def __init__(self, folder, mode):
         self.registry = make_registry(folder, **MODES[mode])
         self.is_durable = mode == "durable"
-        self.topic = self.registry.topic("t")
+        self.topic = self.registry.topics.ensure("t")
         self.channels = {name: self.topic.channel(name) for name in "abc"}
         self.obstacle = folder / "t:b.diskqueue.000000.dat"
         self.obstacle.mkdir()
@@ -49,11 +49,11 @@ class Scene:
                 assert self.drain(name) == [b"new"] * 2
 
     def settle(self):
-        self.registry.flush()
+        self.registry.turn.end()
         for _ in range(2):
-            self.registry.syncer.wait(self.registry.syncer.open_ticket - 1)
-            self.registry.on_synced()
-        self.registry.flush()
+            self.registry.durability.syncer.wait(self.registry.durability.syncer.open_ticket - 1)
+            self.registry.turn.on_synced()
+        self.registry.turn.end()
 
     def send(self, data):
         peer = Peer(self.registry)
@@ -65,7 +65,7 @@ class Scene:
         """Everything in the channel, what is deferred included; finished."""
         peer = Peer(self.registry)
         peer.subscribe(b"t", name.encode(), 100)
-        self.registry.run_timers(let_pass(SECOND_NS))  # what is deferred is due
+        self.registry.timers.run(let_pass(SECOND_NS))  # what is deferred is due
         got = [data for kind, data in peer.receive() if kind == 2]
         for data in got:
             peer.send(b"FIN " + data[10:26] + b"\n")
@@ -87,7 +87,7 @@ def scene(request, tmp_path):
     yield made
     if made.obstacle.is_dir():
         made.obstacle.rmdir()
-    made.registry.close()
+    made.registry.topics.close()
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -100,10 +100,10 @@ def test_a_refused_publish_is_in_no_channel(scene, command):
         assert kind == 1
         assert text.startswith(b"E_%s_FAILED %s failed open " % ((command.encode(),) * 2))
         assert scene.counts() == before
-    assert scene.registry.health().startswith("NOK - open ")
+    assert scene.registry.durability.health().startswith("NOK - open ")
     scene.obstacle.rmdir()
     assert scene.send(COMMANDS[command]) == [OK]
-    assert scene.registry.health() == "OK"
+    assert scene.registry.durability.health() == "OK"
     old = [b"new"] * 2 if scene.registry.settings.mem_queue_size else []
     size = sum(map(len, old + BODIES[command]))
     assert scene.counts()[:2] == (len(old) + len(BODIES[command]), size)
@@ -130,7 +130,7 @@ def test_over_http(scene, kind):
         except PublishError as error:
             return str(error)
         topic = None if kind == "deferred" else scene.topic
-        scene.registry.when_durable(ticket, answers.append, topic)
+        scene.registry.durability.when_durable(ticket, answers.append, topic)
         scene.settle()
         return answers[0]
 
@@ -148,7 +148,7 @@ def test_over_http(scene, kind):
 def test_a_file_that_cannot_be_begun(tmp_path):
     """The batch is in the files of a and c, and in the last file of b in part."""
     registry = make_registry(tmp_path, mem_queue_size=0, max_bytes_per_file=100)
-    topic = registry.topic("t")
+    topic = registry.topics.ensure("t")
     channels = [topic.channel(name) for name in "abc"]
     topic.put(b"x" * 20)
     (tmp_path / "t:b.diskqueue.000001.dat").mkdir()
@@ -157,10 +157,10 @@ def test_a_file_that_cannot_be_begun(tmp_path):
     assert [channel.depth for channel in channels] == [1, 1, 1]
     (tmp_path / "t:b.diskqueue.000001.dat").rmdir()
     put_all(topic, many(*[b"%d" % n * 20 for n in range(9)]), True)
-    registry.close()
+    registry.topics.close()
     again = make_registry(tmp_path, mem_queue_size=0)
-    assert [again.topic("t").channel(name).depth for name in "abc"] == [10, 10, 10]
-    again.close()
+    assert [again.topics.ensure("t").channel(name).depth for name in "abc"] == [10, 10, 10]
+    again.topics.close()
 
 
 @pytest.fixture
@@ -169,17 +169,17 @@ def durable(tmp_path):
     yield made
     if made.obstacle.is_dir():
         made.obstacle.rmdir()
-    made.registry.close()
+    made.registry.topics.close()
 
 
 def test_others_are_not_refused_with_it(durable):
     """Neither those of another topic nor those whose write succeeded in an earlier turn."""
     registry = durable.registry
-    registry.topic("u").channel("c")
+    registry.topics.ensure("u").channel("c")
     durable.obstacle.rmdir()
     early, other, late = (Peer(registry) for _ in range(3))
     early.send(COMMANDS["PUB"])
-    registry.flush()  # written, its fsync is on the way
+    registry.turn.end()  # written, its fsync is on the way
     blocked = durable.channels["b"]
     blocked.empty()  # its next record begins another file
     obstacle = durable.obstacle.with_name("t:b.diskqueue.000001.dat")
@@ -187,12 +187,14 @@ def test_others_are_not_refused_with_it(durable):
     other.send(b"PUB u\n" + sized(b"1"))
     late.send(COMMANDS["PUB"])
     answered = []
-    registry.when_durable(registry.topic("u").put(b"2"), answered.append, registry.topic("u"))
+    registry.durability.when_durable(
+        registry.topics.ensure("u").put(b"2"), answered.append, registry.topics.ensure("u")
+    )
     durable.settle()
     assert early.decode_all() == other.decode_all() == [OK]
     assert late.decode_all()[0][0] == 1
     assert answered == [None]
-    assert registry.topic("u").message_count == 2
+    assert registry.topics.ensure("u").message_count == 2
     assert [count for count, _ in durable.counts()[2]] == [1, 1, 1]
     assert [durable.channels[name].depth for name in "abc"] == [1, 0, 1]
     obstacle.rmdir()
@@ -202,7 +204,7 @@ def test_a_refusal_stands_behind_the_answers_before_it(durable):
     """One connection: written in an earlier turn, then refused in this one."""
     peer = Peer(durable.registry)
     peer.send(b"PUB u\n" + sized(b"1"))
-    durable.registry.flush()
+    durable.registry.turn.end()
     peer.send(COMMANDS["PUB"] + COMMANDS["MPUB"])
     durable.settle()
     frames = peer.decode_all()

@@ -64,7 +64,7 @@ def registry(tmp_path):
     registry = make_registry(tmp_path)
     registry.authorizer = Authorizer()
     yield registry
-    registry.close()
+    registry.topics.close()
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_in_order(registry, authorizer, peer, size):
     for start in range(0, len(data), size):
         peer.send(data[start : start + size])
     assert peer.receive() == []
-    assert registry.find_topic("t") is None
+    assert registry.topics.find("t") is None
     assert authorizer.questions[0].secret == b"secret"
     authorizer.answer(Grant())
     frames = peer.receive()
@@ -148,7 +148,7 @@ def test_denied(registry, peer):
     authenticate(peer, Grant())
     peer.send(pub(b"u") + pub(b"t"))
     assert peer.receive() == [(1, b'E_UNAUTHORIZED AUTH failed for PUB on "u" ""')]
-    assert registry.topics() == []
+    assert registry.topics.sorted() == []
     assert peer.transport.has_eof
 
 
@@ -164,7 +164,7 @@ def test_refused(registry, authorizer, peer, grant, error):
     authorizer.answer(grant)
     assert peer.receive() == [(1, error)]
     assert peer.transport.has_eof
-    assert registry.topics() == []
+    assert registry.topics.sorted() == []
 
 
 def test_an_end_meanwhile_cancels(registry, authorizer):
@@ -201,7 +201,7 @@ def test_input_is_bounded(registry, authorizer, peer):
     authorizer.answer(Grant())
     assert peer.transport.is_reading
     assert peer.receive() == [ANSWER] + [OK] * count
-    assert registry.find_topic("t").depth == count
+    assert registry.topics.find("t").depth == count
 
 
 def test_a_reader_that_does_not_read_stays_paused(authorizer, peer):
@@ -219,7 +219,7 @@ def test_little_that_unfolds_to_much(registry, authorizer, peer):
     """Packed input stays packed while it is held."""
     body = b'{"feature_negotiation":true,"deflate":true}'
     peer.send(b"IDENTIFY\n" + len(body).to_bytes(4, "big") + body)
-    registry.flush()
+    registry.turn.end()
     peer.transport.written.clear()
     packer = Deflate(6)
     peer.send(packer.pack(AUTH))
@@ -229,7 +229,7 @@ def test_little_that_unfolds_to_much(registry, authorizer, peer):
     peer.send(packer.pack(pub(b"t", b"last")))
     assert peer.connection.eof_received() is True
     authorizer.answer(Grant())
-    assert registry.find_topic("t").depth == count + 1
+    assert registry.topics.find("t").depth == count + 1
     assert peer.transport.is_closing
 
 
@@ -237,11 +237,11 @@ def test_heartbeats_go_on_and_nobody_is_late(registry, authorizer, peer):
     """It is not the client who takes its time."""
     peer.send(AUTH)
     for _ in range(3):
-        registry.run_timers(let_pass(30 * SECOND_NS))
+        registry.timers.run(let_pass(30 * SECOND_NS))
         assert peer.receive() == [HEARTBEAT]
     authorizer.answer(Grant())
     assert peer.receive() == [ANSWER]
-    registry.run_timers(let_pass(29 * SECOND_NS))
+    registry.timers.run(let_pass(29 * SECOND_NS))
     assert not peer.transport.is_aborted
 
 
@@ -251,7 +251,7 @@ def test_deliveries_go_on(registry, authorizer, peer):
     let_pass(10 * SECOND_NS)
     peer.send(pub(b"u"))
     assert peer.receive() == [OK]
-    registry.find_topic("t").put(b"hello", 0)
+    registry.topics.find("t").put(b"hello", 0)
     assert [frame[1][26:] for frame in peer.receive()] == [b"hello"]
 
 
@@ -269,7 +269,7 @@ def test_without_auth_servers(tmp_path):
     peer.send(pub(b"t") + AUTH)
     assert peer.receive() == [OK, (1, b"E_AUTH_DISABLED AUTH disabled")]
     peer.close()
-    registry.close()
+    registry.topics.close()
 
 
 def limited(connections_max=0, rate_max=0):
@@ -313,13 +313,13 @@ def test_an_identity_publishes_no_faster_than_it_may(registry, authorizer, packe
     assert len(peers[1].receive()) == 1
     seconds = 0
     while count < 30:
-        registry.run_timers(let_pass(SECOND_NS))
+        registry.timers.run(let_pass(SECOND_NS))
         more = peers[0].receive()
         assert set(more) <= {OK}
         assert len(more) <= 12
         count, seconds = count + len(more), seconds + 1
     assert seconds <= 4
-    assert registry.topic("t").depth == 31
+    assert registry.topics.ensure("t").depth == 31
     for peer in peers:
         peer.close()
 
@@ -333,9 +333,9 @@ def subscribe(peer, ttl_s=10):
 @pytest.mark.parametrize("way", ["refused", "another topic", "nothing"])
 def test_a_subscription_ends_when_its_grant_is_withdrawn(registry, authorizer, peer, way):
     subscribe(peer)
-    registry.run_timers(let_pass(9 * SECOND_NS))
+    registry.timers.run(let_pass(9 * SECOND_NS))
     assert not authorizer.questions
-    registry.run_timers(let_pass(2 * SECOND_NS))
+    registry.timers.run(let_pass(2 * SECOND_NS))
     granted = {"refused": None, "another topic": Grant("u"), "nothing": Grant("", count=0)}[way]
     authorizer.answer(granted, is_refused=way == "refused")
     ((kind, text),) = peer.receive()
@@ -346,27 +346,27 @@ def test_a_subscription_ends_when_its_grant_is_withdrawn(registry, authorizer, p
 def test_a_subscription_stays_while_nobody_can_be_asked(registry, authorizer, peer):
     subscribe(peer)
     for _ in range(3):
-        registry.run_timers(let_pass(11 * SECOND_NS))
+        registry.timers.run(let_pass(11 * SECOND_NS))
         authorizer.answer(None)
         assert set(peer.receive()) <= {HEARTBEAT}
         peer.send(b"NOP\n")
-    registry.run_timers(let_pass(11 * SECOND_NS))
+    registry.timers.run(let_pass(11 * SECOND_NS))
     authorizer.answer(Grant(ttl_s=10))
-    registry.run_timers(let_pass(9 * SECOND_NS))
+    registry.timers.run(let_pass(9 * SECOND_NS))
     assert not authorizer.questions
-    registry.run_timers(let_pass(2 * SECOND_NS))
+    registry.timers.run(let_pass(2 * SECOND_NS))
     assert len(authorizer.questions) == 1
 
 
 def test_one_question_for_the_subscription_and_a_command(registry, authorizer):
     peer = Peer(registry)
     subscribe(peer)
-    registry.run_timers(let_pass(11 * SECOND_NS))
+    registry.timers.run(let_pass(11 * SECOND_NS))
     peer.send(pub(b"t"))
     assert len(authorizer.questions) == 1
     assert peer.receive() == []
     authorizer.answer(Grant())
     assert peer.receive() == [OK]
     peer.close()
-    registry.run_timers(let_pass(100 * SECOND_NS))
+    registry.timers.run(let_pass(100 * SECOND_NS))
     assert not authorizer.questions

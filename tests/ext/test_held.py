@@ -10,7 +10,7 @@ from support.core import SECOND_NS, Peer, make_registry
 def registry(tmp_path):
     registry = make_registry(tmp_path, msg_timeout_ns=15 * SECOND_NS)
     yield registry
-    registry.close()
+    registry.topics.close()
 
 
 def message_ids(frames):
@@ -34,11 +34,11 @@ def held_s(peer):
 
 
 def channel_held_s(registry):
-    return round(registry.find_topic("t").find_channel("c").held_ns() / SECOND_NS)
+    return round(registry.topics.find("t").find_channel("c").held_ns() / SECOND_NS)
 
 
 def pass_s(registry, seconds):
-    registry.run_timers(let_pass(seconds * SECOND_NS))
+    registry.timers.run(let_pass(seconds * SECOND_NS))
 
 
 def test_nothing_in_flight_is_nothing_held(registry):
@@ -75,7 +75,7 @@ def test_the_longest_of_all_counts(registry):
             busy.send(b"FIN %s\n" % each)
     assert (held_s(stuck), channel_held_s(registry)) == (12, 12)
     assert held_s(busy) == 0
-    channel = registry.find_topic("t").find_channel("c")
+    channel = registry.topics.find("t").find_channel("c")
     assert (channel.finish_count, channel.delivery_count) == (3, 5)
 
 

@@ -53,19 +53,19 @@ def test_a_fin_is_what_counts(tmp_path):
     registry = make_registry(tmp_path, metrics_latency_histogram=True)
     peer = Peer(registry)
     peer.subscribe(b"t", b"c", 10)
-    registry.topic("t").put(b"one")
-    registry.topic("t").put(b"two")
+    registry.topics.ensure("t").put(b"one")
+    registry.topics.ensure("t").put(b"two")
     first, second = [data[10:26] for kind, data in peer.receive() if kind == 2]
-    histogram = registry.topic("t").find_channel("c").histogram
+    histogram = registry.topics.ensure("t").find_channel("c").histogram
     peer.send(b"REQ %s 0\n" % first)
     assert histogram.cumulative()[-1] == 0
     peer.send(b"FIN %s\n" % second)
     assert histogram.cumulative()[-1] == 1
     assert 0 < histogram.sum_s < 10
-    registry.close()
+    registry.topics.close()
 
 
 def test_nobody_asked_for_it(tmp_path):
     registry = make_registry(tmp_path)
-    assert registry.topic("t").channel("c").histogram is None
-    registry.close()
+    assert registry.topics.ensure("t").channel("c").histogram is None
+    registry.topics.close()

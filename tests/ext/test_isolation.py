@@ -15,9 +15,9 @@ OK = (0, b"OK")
 def registry(request, tmp_path):
     flags = {"mem_queue_size": 0, "sync_every": 1} if request.param == "durable" else {}
     registry = make_registry(tmp_path, **flags)
-    registry.topic("t").channel("c")
+    registry.topics.ensure("t").channel("c")
     yield registry
-    registry.close()
+    registry.topics.close()
 
 
 def identify(**settings):
@@ -37,7 +37,7 @@ def test_a_fault_in_one_flush_reaches_nobody_else(registry, caplog):
     answers = sync(registry, *peers)
     assert answers == [[OK], [OK], [], [OK], [OK]]
     assert [peer.transport.is_aborted for peer in peers] == [False, False, True, False, False]
-    assert registry.fault_count == 1
+    assert registry.turn.fault_count == 1
     (line,) = [text for text in caplog.messages if "internal error" in text]
     assert line.startswith("client(127.0.0.1:4242) - internal error: RuntimeError(")
     # The others go on.
@@ -55,7 +55,7 @@ def test_its_messages_go_to_others(registry):
     peer.send(pub(b"t", b"x"))
     sync(registry, peer)
     assert broken.transport.is_aborted
-    registry.run_timers(let_pass(0))
+    registry.timers.run(let_pass(0))
     sound.subscribe(b"t", b"c", 10)
     [frames] = sync(registry, sound)
     assert [data[26:] or data for _, data in frames] == [b"OK", b"x"]
@@ -65,18 +65,18 @@ def test_its_messages_go_to_others(registry):
 def test_nothing_is_packed_behind_the_error_of_a_refused_publish(tmp_path, feature):
     """Both came in one packet: the connection ends with the error."""
     registry = make_registry(tmp_path, mem_queue_size=0, sync_every=1)
-    registry.topic("t").channel("c")
+    registry.topics.ensure("t").channel("c")
     broken, behind = Peer(registry), Peer(registry)
     with no_room():
         broken.send(pub(b"t", b"x" * 100) + identify(feature_negotiation=True, **{feature: True}))
         behind.send(b"SUB t c\nRDY 1\n")
-        registry.flush()
+        registry.turn.end()
     (kind, text), *rest = broken.decode_all()
     assert (kind, rest) == (1, [])
     assert text.startswith(b"E_PUB_FAILED")
     assert behind.decode_all() == [OK]
-    assert registry.fault_count == 0
+    assert registry.turn.fault_count == 0
     behind.send(pub(b"t", b"y"))
     [frames] = sync(registry, behind)
     assert OK in frames
-    registry.close()
+    registry.topics.close()

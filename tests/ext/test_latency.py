@@ -79,20 +79,20 @@ def test_a_fin_is_what_counts(tmp_path):
     registry = make_registry(tmp_path, e2e_processing_latency_percentiles=[1.0])
     peer = Peer(registry)
     peer.subscribe(b"t", b"c", 10)
-    registry.topic("t").put(b"one")
-    registry.topic("t").put(b"two")
+    registry.topics.ensure("t").put(b"one")
+    registry.topics.ensure("t").put(b"two")
     first, second = [data[10:26] for kind, data in peer.receive() if kind == 2]
-    channel = registry.topic("t").find_channel("c")
+    channel = registry.topics.ensure("t").find_channel("c")
     peer.send(b"REQ %s 0\n" % first)
     assert summarize([channel.latency], [1.0]) == (0, [0])
     peer.send(b"FIN %s\n" % second)
     count, [value] = summarize([channel.latency], [1.0])
     assert count == 1
     assert value > 0
-    registry.close()
+    registry.topics.close()
 
 
 def test_nobody_asked_for_it(tmp_path):
     registry = make_registry(tmp_path)
-    assert registry.topic("t").channel("c").latency is None
-    registry.close()
+    assert registry.topics.ensure("t").channel("c").latency is None
+    registry.topics.close()

@@ -21,9 +21,9 @@ def no_leak():
 def registry(tmp_path):
     registry = make_registry(tmp_path)
     yield registry
-    for topic in registry.topics():
-        registry.delete_topic(topic.name)
-    registry.close()
+    for topic in registry.topics.sorted():
+        registry.topics.delete(topic.name)
+    registry.topics.close()
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def test_records_are_written_read_and_finished(queue, per_batch, in_flight):
 
 
 def test_publishing_reaches_each_channel(registry):
-    topic = registry.topic("t")
+    topic = registry.topics.ensure("t")
     channels = [topic.channel(name) for name in "abc"]
     assert loops.publish(topic, [], b"x" * 10, 200, 7) == (200, 0)
     assert [channel.depth for channel in channels] == [200] * 3
@@ -91,7 +91,7 @@ def test_publishing_reaches_each_channel(registry):
 
 @pytest.mark.parametrize(("window", "per_turn"), [(50, 50), (50, 7), (7, 50)])
 def test_takers_finish_what_they_get(registry, window, per_turn):
-    topic = registry.topic("t")
+    topic = registry.topics.ensure("t")
     channels = [topic.channel(name) for name in "abc"]
     takers = [loops.Taker(channel, window) for channel in channels]
     published, finished = loops.publish(topic, takers, b"x", 200, per_turn)
@@ -115,4 +115,4 @@ def test_feed_hands_over_all_of_it(registry):
     assert loops.feed(peer.connection, pub) == 1
     assert loops.feed(peer.connection, pub * 999) == 1 + len(pub) * 999 // 65536
     assert peer.receive() == [(0, b"OK")] * 1000
-    assert registry.topic("t").depth == 1000
+    assert registry.topics.ensure("t").depth == 1000

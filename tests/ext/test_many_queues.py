@@ -21,11 +21,11 @@ def pub(topic, body):
 
 def sync_all(registry):
     """All fsyncs that were asked for, and what follows from them."""
-    registry.flush()
+    registry.turn.end()
     for _ in range(3):
-        registry.syncer.wait(registry.syncer.open_ticket - 1)
-        registry.on_synced()
-        registry.flush()
+        registry.durability.syncer.wait(registry.durability.syncer.open_ticket - 1)
+        registry.turn.on_synced()
+        registry.turn.end()
 
 
 @pytest.fixture
@@ -36,13 +36,13 @@ def made(tmp_path):
     def make(folder=tmp_path, **options):
         registry = make_registry(folder, **{"mem_queue_size": 0} | options)
         found.append(registry)
-        load(registry, str(folder) or str(Path.cwd()))
+        load(registry.topics, str(folder) or str(Path.cwd()))
         return registry
 
     yield make
     fix_parts(0)
     for registry in found:
-        registry.close()
+        registry.topics.close()
     forget_folder()
 
 
@@ -64,12 +64,12 @@ def test_a_new_queue_does_not_list_the_folder(made, listings):
     peer = Peer(registry)
     begun = len(listings)
     for number in range(QUEUE_COUNT):
-        registry.topic(f"t{number}").channel("c")
+        registry.topics.ensure(f"t{number}").channel("c")
         peer.send(pub(f"t{number}", b"x"))
-    registry.flush()
+    registry.turn.end()
     for number in range(QUEUE_COUNT):
-        registry.delete_topic(f"t{number}")
-        registry.topic(f"t{number}").channel("c")
+        registry.topics.delete(f"t{number}")
+        registry.topics.ensure(f"t{number}").channel("c")
     assert len(listings) == begun
 
 
@@ -81,7 +81,7 @@ def test_a_queue_that_left_something_is_listed(made, listings, tmp_path, name):
     record = (27).to_bytes(4, "big") + bytes(10) + b"0" * 16 + b"x"
     (tmp_path / f"t.diskqueue.{name}").write_bytes(b"")
     (tmp_path / "t.diskqueue.000003.dat").write_bytes(record)
-    assert registry.topic("t").backend_depth == 1
+    assert registry.topics.ensure("t").backend_depth == 1
     assert len(listings) > begun
 
 
@@ -90,7 +90,7 @@ def test_a_queue_that_was_not_opened_at_the_start_is_listed(made, listings, tmp_
     (tmp_path / "t.diskqueue.000003.dat").touch()
     registry = made()
     begun = len(listings)
-    registry.topic("t")
+    registry.topics.ensure("t")
     assert len(listings) > begun
 
 
@@ -101,7 +101,7 @@ def test_what_could_not_be_removed_is_found_when_the_queue_is_made_again(
     peer = Peer(registry)
     for _ in range(8):
         peer.send(pub("t", b"x" * 50))
-    registry.flush()
+    registry.turn.end()
     unlink, kept = os.unlink, str(tmp_path / "t.diskqueue.000003.dat")
 
     def refuse(path):
@@ -110,14 +110,14 @@ def test_what_could_not_be_removed_is_found_when_the_queue_is_made_again(
         unlink(path)
 
     monkeypatch.setattr(os, "unlink", refuse)
-    registry.delete_topic("t")
+    registry.topics.delete("t")
     gone = []
-    registry.when_removed(lambda: gone.append(True))
+    registry.topics.when_removed(lambda: gone.append(True))
     while not gone:
-        registry.run_timers(now()[1] + 2)
+        registry.timers.run(now()[1] + 2)
     assert [path.name for path in tmp_path.iterdir()] == [Path(kept).name]
     begun = len(listings)
-    registry.topic("t")
+    registry.topics.ensure("t")
     assert len(listings) > begun
 
 
@@ -128,9 +128,9 @@ def test_a_folder_that_was_not_listed_is_asked(listings, tmp_path):
     (tmp_path / "other").mkdir()
     registry = make_registry(tmp_path / "other", mem_queue_size=0)
     begun = len(listings)
-    registry.topic("t")
+    registry.topics.ensure("t")
     assert len(listings) > begun
-    registry.close()
+    registry.topics.close()
 
 
 def test_a_start_in_the_folder_where_it_stands(made, monkeypatch, tmp_path):
@@ -138,9 +138,9 @@ def test_a_start_in_the_folder_where_it_stands(made, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     for number in range(3):
         registry = made("")
-        assert registry.topic("t").backend_depth == number
+        assert registry.topics.ensure("t").backend_depth == number
         Peer(registry).send(pub("t", b"x"))
-        registry.flush()
-        registry.close()
+        registry.turn.end()
+        registry.topics.close()
     segment = Segment(str(tmp_path / "t.diskqueue.000000.dat"))
     assert segment.records() == [(0, 31), (31, 62), (62, 93)]

@@ -18,12 +18,12 @@ def made(tmp_path):
 
     def make():
         found.append(make_registry(tmp_path, mem_queue_size=0))
-        found[-1].syncer.open_max = OPEN_MAX
+        found[-1].durability.syncer.open_max = OPEN_MAX
         return found[-1]
 
     yield make
     for registry in found:
-        registry.close()
+        registry.topics.close()
 
 
 def data_files():
@@ -39,8 +39,8 @@ def data_files():
 
 def publish(registry, body):
     for number in range(QUEUES):
-        registry.topic(f"t{number}").put(body)
-        assert len(registry.syncer.open_queues) <= OPEN_MAX
+        registry.topics.ensure(f"t{number}").put(body)
+        assert len(registry.durability.syncer.open_queues) <= OPEN_MAX
         assert len(data_files()) <= 4 * OPEN_MAX
 
 
@@ -48,7 +48,7 @@ def test_only_so_many_are_open(made):
     registry = made()
     for body in (b"1", b"2", b"3"):
         publish(registry, body)
-    assert [topic.backend_depth for topic in registry.topics()] == [3] * QUEUES
+    assert [topic.backend_depth for topic in registry.topics.sorted()] == [3] * QUEUES
 
 
 def drafts(folder):
@@ -61,50 +61,50 @@ def depth_of(path):
 
 def end_syncs(registry):
     """What was asked for is done when this returns."""
-    registry.flush()
+    registry.turn.end()
     with tempfile.TemporaryFile() as file:
-        registry.syncer.wait(registry.syncer.request_fd(file.fileno()))
-    registry.on_synced()
+        registry.durability.syncer.wait(registry.durability.syncer.request_fd(file.fileno()))
+    registry.turn.on_synced()
 
 
 def test_some_are_closed_before_somebody_has_to_wait_for_it(made):
     registry = made()
-    registry.syncer.open_max = 32
+    registry.durability.syncer.open_max = 32
     for number in range(QUEUES):
-        registry.topic(f"t{number}").put(b"x")
-        assert len(registry.syncer.open_queues) <= 24
+        registry.topics.ensure(f"t{number}").put(b"x")
+        assert len(registry.durability.syncer.open_queues) <= 24
         end_syncs(registry)
 
 
 def test_positions_are_drafted_as_fast_as_the_disk_takes_them(made, tmp_path):
     registry = made()
-    registry.syncer.open_max = 2 * QUEUES
+    registry.durability.syncer.open_max = 2 * QUEUES
     for number in range(QUEUES):
-        registry.topic(f"t{number}").put(b"x")
+        registry.topics.ensure(f"t{number}").put(b"x")
     end_syncs(registry)
-    registry.syncer.open_max = OPEN_MAX
+    registry.durability.syncer.open_max = OPEN_MAX
     now_ns = let_pass(0) + 60 * SECOND_NS
-    registry.run_timers(now_ns)
+    registry.timers.run(now_ns)
     assert 0 < len(drafts(tmp_path)) <= OPEN_MAX
-    registry.run_timers(now_ns + SECOND_NS)
+    registry.timers.run(now_ns + SECOND_NS)
     assert 0 < len(drafts(tmp_path)) <= OPEN_MAX  # the disk was not asked yet
     while {depth_of(path) for path in tmp_path.glob("*.meta.dat")} != {"1"}:
         end_syncs(registry)
         now_ns += SECOND_NS
-        registry.run_timers(now_ns)
+        registry.timers.run(now_ns)
         assert len(drafts(tmp_path)) <= OPEN_MAX
 
 
 def test_almost_none_where_descriptors_are_short(made):
     registry = made()
-    registry.syncer.open_max, registry.syncer.short_from = QUEUES, 0
+    registry.durability.syncer.open_max, registry.durability.syncer.short_from = QUEUES, 0
     before = len(data_files())
     for body in (b"1", b"2"):
         for number in range(QUEUES):
-            registry.topic(f"t{number}").put(body)
-            assert len(registry.syncer.open_queues) <= 2
+            registry.topics.ensure(f"t{number}").put(body)
+            assert len(registry.durability.syncer.open_queues) <= 2
             assert len(data_files()) - before <= 6
-    assert [topic.backend_depth for topic in registry.topics()] == [2] * QUEUES
+    assert [topic.backend_depth for topic in registry.topics.sorted()] == [2] * QUEUES
 
 
 def test_a_start_opens_none(made):
@@ -112,18 +112,18 @@ def test_a_start_opens_none(made):
     before = len(data_files())
     registry = made()  # the first one is killed, so to speak
     for number in range(QUEUES):
-        assert registry.topic(f"t{number}").backend_depth == 1
+        assert registry.topics.ensure(f"t{number}").backend_depth == 1
     assert len(data_files()) == before
 
 
 def test_a_start_maps_none(made):
     registry = made()
     publish(registry, b"x")
-    registry.close()
+    registry.topics.close()
     before = count_mapped()
     registry = made()
     for number in range(QUEUES):
-        assert registry.topic(f"t{number}").backend_depth == 1
+        assert registry.topics.ensure(f"t{number}").backend_depth == 1
     assert count_mapped() == before
 
 
@@ -136,13 +136,13 @@ def test_only_so_many_are_mapped(made):
             publish(registry, body)
             assert count_mapped() <= 4
         registry = made()
-        assert [registry.topic(f"t{number}").backend_depth for number in range(QUEUES)] == [
+        assert [registry.topics.ensure(f"t{number}").backend_depth for number in range(QUEUES)] == [
             3
         ] * QUEUES
         publish(registry, b"4")
         assert count_mapped() <= 4
         registry = made()
-        assert [registry.topic(f"t{number}").backend_depth for number in range(QUEUES)] == [
+        assert [registry.topics.ensure(f"t{number}").backend_depth for number in range(QUEUES)] == [
             4
         ] * QUEUES
     finally:
@@ -152,7 +152,7 @@ def test_only_so_many_are_mapped(made):
 def test_closed_files_were_synced(made):
     registry = made()
     publish(registry, b"x")
-    synced = registry.syncer.figures()[0]
+    synced = registry.durability.syncer.figures()[0]
     assert synced >= QUEUES - OPEN_MAX
 
 
@@ -160,8 +160,8 @@ def test_a_closed_file_that_somebody_removed(made, tmp_path):
     """What is published afterwards is there after a kill."""
     registry = made()
     publish(registry, b"x")
-    assert registry.topic("t0") not in registry.syncer.open_queues
+    assert registry.topics.ensure("t0") not in registry.durability.syncer.open_queues
     (tmp_path / "t0.diskqueue.000000.dat").unlink()
-    registry.topic("t0").put(b"y")
+    registry.topics.ensure("t0").put(b"y")
     assert (tmp_path / "t0.diskqueue.000001.dat").stat().st_size > 0
-    assert made().topic("t0").backend_depth == 1
+    assert made().topics.ensure("t0").backend_depth == 1

@@ -38,7 +38,7 @@ def open_registry(tmp_path):
     yield make
     fix_parts(NEVER)
     for registry in registries:
-        registry.close()
+        registry.topics.close()
 
 
 def identity(row):
@@ -71,7 +71,7 @@ class Broker:
 
     def open(self):
         self.registry = self.open_registry(self.folder, **self.changed)
-        self.topic, self.other = self.registry.topic("t"), self.registry.topic("u")
+        self.topic, self.other = self.registry.topics.ensure("t"), self.registry.topics.ensure("u")
         self.channel, self.copies = self.topic.channel("c"), self.other.channel("d")
 
     def act(self):
@@ -88,22 +88,22 @@ class Broker:
         elif number < 0.8 and self.peers:
             self.peers.pop(dice.randrange(len(self.peers))).close()
         elif number < 0.9:
-            self.registry.run_timers(let_pass(2 * SECOND_NS))
+            self.registry.timers.run(let_pass(2 * SECOND_NS))
         elif number < 0.91:
             for peer in self.peers:
                 peer.close()
             self.peers.clear()
-            self.registry.close()
+            self.registry.topics.close()
             self.open()
-        self.registry.flush()
+        self.registry.turn.end()
 
     def check_kill(self, tmp_path):
         """What the files say now is what a broker finds that was killed; all of it is due at once."""
         shutil.copytree(self.folder, tmp_path / "killed")
         registry = self.open_registry(tmp_path / "killed", **self.changed)
-        found = whole(registry.topic("t").channel("c"))
+        found = whole(registry.topics.ensure("t").channel("c"))
         assert sorted(found["ready"]) == everything(self.channel)
-        registry.close()
+        registry.topics.close()
         shutil.rmtree(tmp_path / "killed")
 
 
@@ -144,7 +144,7 @@ def test_those_and_no_others(open_registry, tmp_path, seed, memory, durable):
         fix_parts(dice.choice([1, 3, 50, NEVER]))
         target = broker.other if action in ("copy", "move") else None
         picker = pick(broker.channel, state, action, target, **wanted)
-        broker.registry.flush()
+        broker.registry.turn.end()
         after, copies_after = whole(broker.channel), whole(broker.copies)["ready"]
         assert picker.changed == len(chosen)
         assert picker.remark is None
@@ -171,10 +171,10 @@ def test_those_and_no_others(open_registry, tmp_path, seed, memory, durable):
         peer.close()
     broker.peers.clear()
     alive = everything(broker.channel)
-    broker.registry.close()
+    broker.registry.topics.close()
     broker.open()
     assert everything(broker.channel) == alive
-    broker.registry.close()
+    broker.registry.topics.close()
     del broker, picker
     assert live_deliveries() <= before_count
 
@@ -186,9 +186,9 @@ def test_consumers_and_publishers_go_on_meanwhile(open_registry, memory, action)
     dice = random.Random(SEEDS[0])
     registry = open_registry(mem_queue_size=memory, max_bytes_per_file=3000)
     topic, channel, other = (
-        registry.topic("t"),
-        registry.topic("t").channel("c"),
-        registry.topic("u"),
+        registry.topics.ensure("t"),
+        registry.topics.ensure("t").channel("c"),
+        registry.topics.ensure("u"),
     )
     copies = other.channel("d")
     published = [b"%s%d" % (dice.choice(TAGS), number) for number in range(2000)]
@@ -198,7 +198,7 @@ def test_consumers_and_publishers_go_on_meanwhile(open_registry, memory, action)
     consumer.subscribe(b"t", b"c", 5)
 
     def consume():
-        registry.flush()
+        registry.turn.end()
         for kind, data in consumer.receive():
             if kind == 2:
                 finished.append(data[26:])
@@ -220,7 +220,7 @@ def test_consumers_and_publishers_go_on_meanwhile(open_registry, memory, action)
     for body in left:
         topic.put(body)
     while channel.depth or channel.in_flight_count:
-        registry.run_timers(let_pass(1000))
+        registry.timers.run(let_pass(1000))
         consume()
     consumer.close()
     copied = bodies(look_at_all(copies))
@@ -237,7 +237,7 @@ def test_consumers_and_publishers_go_on_meanwhile(open_registry, memory, action)
 @pytest.mark.parametrize("memory", [0, 100_000])
 def test_a_part_at_a_time_and_on_at_a_place(open_registry, memory):
     registry = open_registry(mem_queue_size=memory)
-    topic, channel = registry.topic("t"), registry.topic("t").channel("c")
+    topic, channel = registry.topics.ensure("t"), registry.topics.ensure("t").channel("c")
     put_all(topic, b"\n".join(b"%d." % number for number in range(30_000)), False)
     fix_parts(500)
     place, changed, examined, rounds = None, 0, 0, 0
@@ -261,7 +261,7 @@ def test_a_part_at_a_time_and_on_at_a_place(open_registry, memory):
 @pytest.mark.parametrize("memory", [0, 100_000])
 def test_ids_are_looked_for_among_ten_thousand(open_registry, memory):
     registry = open_registry(mem_queue_size=memory)
-    topic, channel = registry.topic("t"), registry.topic("t").channel("c")
+    topic, channel = registry.topics.ensure("t"), registry.topics.ensure("t").channel("c")
     put_all(topic, b"\n".join(b"%d" % number for number in range(25_000)), False)
     picker = pick(channel, "ready", "drop", ids=(b"f" * 16,))
     assert (picker.changed, picker.examined) == (0, 10_000)
@@ -270,15 +270,15 @@ def test_ids_are_looked_for_among_ten_thousand(open_registry, memory):
 def test_thousands_that_were_dropped_are_skipped_a_part_at_a_time(open_registry):
     """They stand behind one that waits, and before another: a consumer gets both, in time."""
     registry = open_registry(mem_queue_size=0)
-    topic, channel = registry.topic("t"), registry.topic("t").channel("c")
+    topic, channel = registry.topics.ensure("t"), registry.topics.ensure("t").channel("c")
     put_all(topic, b"\n".join([b"first", *[b"-"] * 30_000, b"last"]), False)
     assert pick(channel, "ready", "drop", needle=b"-").changed == 30_000
     assert channel.depth == 2
     consumer = Peer(registry)
     consumer.subscribe(b"t", b"c", 2)
     for _ in range(30):
-        registry.run_timers(let_pass(1000))
-    registry.flush()
+        registry.timers.run(let_pass(1000))
+    registry.turn.end()
     assert [data[26:] for kind, data in consumer.receive() if kind == 2] == [b"first", b"last"]
     consumer.close()
 
@@ -287,18 +287,18 @@ def test_thousands_that_were_dropped_are_skipped_a_part_at_a_time(open_registry)
 def test_copies_that_nobody_takes(open_registry, state):
     """The other topic is being deleted: what was picked stays where it was, or is queued."""
     registry = open_registry()
-    topic, channel = registry.topic("t"), registry.topic("t").channel("c")
-    other, consumer = registry.topic("u"), Peer(registry)
+    topic, channel = registry.topics.ensure("t"), registry.topics.ensure("t").channel("c")
+    other, consumer = registry.topics.ensure("u"), Peer(registry)
     other.channel("d")
     if state == "in_flight":
         consumer.subscribe(b"t", b"c", 10)
     for number in range(5):
         topic.put(b"%d" % number, HOUR_MS if state == "deferred" else 0)
-    registry.flush()
-    registry.delete_topic("u")
+    registry.turn.end()
+    registry.topics.delete("u")
     with pytest.raises(NotTakenError):
         pick(channel, state, "move", other, needle=b"")
-    registry.flush()
+    registry.turn.end()
     assert everything(channel) == [b"0", b"1", b"2", b"3", b"4"]
     consumer.close()
 
@@ -307,8 +307,8 @@ def test_large_bodies_move_whole(tmp_path):
     registry = make_registry(
         tmp_path, mem_queue_size=0, max_msg_size=4 << 20, max_body_size=8 << 20
     )
-    topic, channel = registry.topic("t"), registry.topic("t").channel("c")
-    other, dice, before = registry.topic("u"), random.Random(SEEDS[0]), counted_bytes()
+    topic, channel = registry.topics.ensure("t"), registry.topics.ensure("t").channel("c")
+    other, dice, before = registry.topics.ensure("u"), random.Random(SEEDS[0]), counted_bytes()
     copies = other.channel("d")
     published = [dice.randbytes(dice.choice([10, 131_072, 1 << 20, 3 << 20])) for _ in range(20)]
     for body in published:
@@ -317,13 +317,13 @@ def test_large_bodies_move_whole(tmp_path):
     consumer, got = Peer(registry), []
     consumer.subscribe(b"u", b"d", 20)
     while len(got) < 20:
-        registry.run_timers(let_pass(1000))
-        registry.flush()
+        registry.timers.run(let_pass(1000))
+        registry.turn.end()
         got += [data[26:] for kind, data in consumer.receive() if kind == 2]
     assert got == published
     assert copies.in_flight_count == 20
     consumer.close()
-    registry.close()
+    registry.topics.close()
     del consumer, registry, topic, channel, other, copies
     assert counted_bytes() < before + (1 << 20)
 
@@ -331,7 +331,7 @@ def test_large_bodies_move_whole(tmp_path):
 @pytest.mark.parametrize("memory", [0, 10000])
 def test_deferred_ones_after_a_restart(open_registry, memory):
     registry = open_registry(mem_queue_size=memory)
-    topic, channel = registry.topic("t"), registry.topic("t").channel("c")
+    topic, channel = registry.topics.ensure("t"), registry.topics.ensure("t").channel("c")
     for body in (b"a", b"b", b"c", b"d"):
         topic.put(body, HOUR_MS)
     ids = {row["piece"]: identity(row) for row in look_at_all(channel, "deferred")}
@@ -341,15 +341,15 @@ def test_deferred_ones_after_a_restart(open_registry, memory):
     for gone in (ids[b"b"], ids[b"c"], b"0" * 16):
         for action in ("requeue", "drop"):
             assert pick(channel, "deferred", action, ids=(gone,)).changed == 0
-    registry.close()
-    again = open_registry(mem_queue_size=memory).topic("t").channel("c")
+    registry.topics.close()
+    again = open_registry(mem_queue_size=memory).topics.ensure("t").channel("c")
     assert bodies(look_at_all(again)) == [b"b"]
     assert bodies(look_at_all(again, "deferred")) == [b"a", b"d"]
 
 
 def test_what_was_dropped_is_freed_a_part_at_a_time(open_registry):
     registry = open_registry(mem_queue_size=100_000)
-    topic, channel = registry.topic("t"), registry.topic("t").channel("c")
+    topic, channel = registry.topics.ensure("t"), registry.topics.ensure("t").channel("c")
     topic.put(b"first", HOUR_MS)
     before = counted_bytes()
     for _ in range(50_000):
@@ -365,13 +365,13 @@ def test_what_was_dropped_is_freed_a_part_at_a_time(open_registry):
 @pytest.mark.parametrize("bad", [b"", b"0" * 15, b"0" * 17, b"0" * 15 + b"g", b"ABCDEF0123456789"])
 def test_what_is_no_id(open_registry, bad):
     with pytest.raises(ValueError, match="16 lower-case hex digits"):
-        Picker(open_registry().topic("t").channel("c"), "deferred", "drop", ids=(bad,))
+        Picker(open_registry().topics.ensure("t").channel("c"), "deferred", "drop", ids=(bad,))
 
 
 def test_one_that_is_looked_for_while_the_heap_goes_on(open_registry):
     """Whatever comes due, is requeued or emptied between two calls: the right one is found, or none."""
     registry = open_registry(mem_queue_size=10**6)
-    topic, channel = registry.topic("t"), registry.topic("t").channel("c")
+    topic, channel = registry.topics.ensure("t"), registry.topics.ensure("t").channel("c")
     dice = random.Random(SEEDS[1])
     for number in range(20_000):
         topic.put(b"%d" % number, dice.randrange(60_000, HOUR_MS))
@@ -388,7 +388,7 @@ def test_one_that_is_looked_for_while_the_heap_goes_on(open_registry):
             if picker.is_over:
                 break
             if dice.random() < 0.2:
-                registry.run_timers(let_pass(SECOND_NS // 10))
+                registry.timers.run(let_pass(SECOND_NS // 10))
                 count = channel.deferred_count + picker.changed
             topic.put(b"new", dice.randrange(60_000, HOUR_MS))
             count += 1

@@ -81,7 +81,7 @@ FATAL -= {"FIN", "REQ", "TOUCH"}
 def registry(tmp_path):
     registry = make_registry(tmp_path)
     yield registry
-    registry.close()
+    registry.topics.close()
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -116,7 +116,7 @@ def test_a_command_that_ends_too_early(registry, name):
         assert kind == 1
         assert error.startswith(b"E_BAD_"), error
         assert b"failed to read" in error
-    assert all(topic.depth == 0 for topic in registry.topics())
+    assert all(topic.depth == 0 for topic in registry.topics.sorted())
 
 
 def test_half_a_line_at_the_end_says_nothing(registry):
@@ -136,9 +136,9 @@ def test_bad_magic(registry, magic):
 
 def test_a_peer_without_magic_is_dropped(registry):
     peer = Peer(registry, magic=b"  V")
-    registry.run_timers(let_pass(9 * SECOND_NS))
+    registry.timers.run(let_pass(9 * SECOND_NS))
     assert not peer.transport.is_aborted
-    registry.run_timers(let_pass(SECOND_NS + 1000))
+    registry.timers.run(let_pass(SECOND_NS + 1000))
     assert_dropped_a_turn_later(registry, peer)
 
 
@@ -159,8 +159,8 @@ def test_a_fatal_error_ends_the_connection_though_the_peer_goes_on(registry):
     peer.send(b"ASDF\n")
     assert peer.receive() == [(1, b"E_INVALID invalid command ASDF")]
     peer.send(b"PUB t\n" + body(b"too late"))
-    assert registry.find_topic("t") is None
-    registry.run_timers(let_pass(2 * SECOND_NS))
+    assert registry.topics.find("t") is None
+    registry.timers.run(let_pass(2 * SECOND_NS))
     assert peer.transport.is_aborted
 
 
@@ -168,12 +168,12 @@ def test_heartbeats_and_silence(registry):
     peer = Peer(registry)
     peer.send(b"IDENTIFY\n" + body(b'{"heartbeat_interval":1000}'))
     assert peer.receive() == [OK]
-    registry.run_timers(let_pass(SECOND_NS + 1000))
+    registry.timers.run(let_pass(SECOND_NS + 1000))
     assert peer.receive() == [(0, b"_heartbeat_")]
     peer.send(b"NOP\n")
-    registry.run_timers(let_pass(SECOND_NS))
+    registry.timers.run(let_pass(SECOND_NS))
     assert peer.receive() == [(0, b"_heartbeat_")]
-    registry.run_timers(let_pass(SECOND_NS + 1000))
+    registry.timers.run(let_pass(SECOND_NS + 1000))
     assert peer.receive() == [(0, b"_heartbeat_")]
     assert_dropped_a_turn_later(registry, peer)
 
@@ -184,7 +184,7 @@ def assert_dropped_a_turn_later(registry, peer):
     The real clock goes on as well, so no step is near a limit.
     """
     assert not peer.transport.is_aborted
-    registry.run_timers(let_pass(SECOND_NS // 2))
+    registry.timers.run(let_pass(SECOND_NS // 2))
     assert peer.transport.is_aborted
 
 
@@ -194,15 +194,15 @@ def test_a_loop_that_stood_still_listens_for_as_long_again(registry, late_s):
     peer, silent = Peer(registry), Peer(registry)
     for each in (peer, silent):
         each.send(b"IDENTIFY\n" + body(b'{"heartbeat_interval":1000}'))
-    registry.run_timers(let_pass((2 + late_s) * SECOND_NS))
+    registry.timers.run(let_pass((2 + late_s) * SECOND_NS))
     assert peer.receive() == [OK, (0, b"_heartbeat_")]
-    registry.run_timers(let_pass(SECOND_NS // 2))
+    registry.timers.run(let_pass(SECOND_NS // 2))
     assert not silent.transport.is_aborted
     peer.send(b"NOP\n")
-    registry.run_timers(let_pass(SECOND_NS))
+    registry.timers.run(let_pass(SECOND_NS))
     assert silent.transport.is_aborted
     assert not peer.transport.is_aborted
-    registry.run_timers(let_pass(SECOND_NS + MS))
+    registry.timers.run(let_pass(SECOND_NS + MS))
     assert_dropped_a_turn_later(registry, peer)
 
 
@@ -212,15 +212,15 @@ def test_a_consumer_that_does_not_read_is_dropped(registry):
     peer.send(b"IDENTIFY\n" + body(b'{"heartbeat_interval":1000}') + b"SUB t c\nRDY 1\n")
     peer.receive()
     peer.connection.pause_writing()
-    registry.run_timers(let_pass(SECOND_NS // 2))
+    registry.timers.run(let_pass(SECOND_NS // 2))
     peer.send(b"NOP\n")
-    registry.run_timers(let_pass(SECOND_NS // 2 + 1000))
+    registry.timers.run(let_pass(SECOND_NS // 2 + 1000))
     assert_dropped_a_turn_later(registry, peer)
-    assert registry.find_topic("t").find_channel("c").consumers() == []
+    assert registry.topics.find("t").find_channel("c").consumers() == []
 
 
 def test_sampling_delivers_its_share(registry):
-    registry.topic("t").channel("c")
+    registry.topics.ensure("t").channel("c")
     producer, consumer = Peer(registry), Peer(registry)
     consumer.send(b"IDENTIFY\n" + body(b'{"sample_rate":25}'))
     consumer.subscribe(b"t", b"c", 2500)
@@ -231,7 +231,7 @@ def test_sampling_delivers_its_share(registry):
         consumer.send(b"".join(b"FIN %s\n" % message_id for message_id in messages))
     # Four standard deviations around 2000.
     assert 1845 < got < 2155
-    channel = registry.topic("t").channel("c")
+    channel = registry.topics.ensure("t").channel("c")
     assert (channel.depth, channel.in_flight_count) == (0, 0)
 
 
@@ -262,7 +262,7 @@ def test_a_large_mpub_in_pieces(registry, piece):
     for start in range(0, len(stream), piece):
         peer.send(stream[start : start + piece])
     assert peer.receive() == [OK]
-    assert registry.topic("t").depth == 2000
+    assert registry.topics.ensure("t").depth == 2000
 
 
 def test_a_durable_ok_waits_for_its_fsync(tmp_path):
@@ -274,43 +274,43 @@ def test_a_durable_ok_waits_for_its_fsync(tmp_path):
     decoder = FrameDecoder()
     frames = []
     while len(frames) < 3:
-        registry.syncer.wait(registry.syncer.open_ticket - 1)
-        registry.on_synced()
-        registry.flush()
+        registry.durability.syncer.wait(registry.durability.syncer.open_ticket - 1)
+        registry.turn.on_synced()
+        registry.turn.end()
         written, peer.transport.written = peer.transport.written, []
         frames += decoder.feed(b"".join(written))
     assert frames == [OK] * 3
-    registry.close()
+    registry.topics.close()
 
 
 @pytest.mark.skipif(DEBUG, reason="the debug builds take every message from malloc")
 def test_memory_of_a_drained_queue_goes_back_little_by_little(tmp_path):
     registry = make_registry(tmp_path, mem_queue_size=100_000)
     # 1 KiB each, and that many: 59 slabs.
-    topic = registry.topic("t")
+    topic = registry.topics.ensure("t")
     peer = Peer(registry)
     for _ in range(60):
         peer.send(b"MPUB t\n" + mpub(*[b"x" * 990] * 1000))
         assert peer.receive() == [OK]
     topic.empty()
-    registry.run_timers(let_pass(0))
-    registry.flush()
+    registry.timers.run(let_pass(0))
+    registry.turn.end()
     _, kept = pool_slabs()
     assert kept >= 50
     steps = []
     while kept > 32:
         before = kept
-        registry.run_timers(let_pass(SECOND_NS // 4))
+        registry.timers.run(let_pass(SECOND_NS // 4))
         _, kept = pool_slabs()
         steps.append(before - kept)
     assert 0 < max(steps) <= 2
-    registry.run_timers(let_pass(60 * SECOND_NS))
+    registry.timers.run(let_pass(60 * SECOND_NS))
     assert pool_slabs()[1] == 32
-    registry.close()
+    registry.topics.close()
 
 
 def test_a_crowded_consumer_takes_more_together_or_in_a_moment(registry):
-    registry.topic("t").channel("c")
+    registry.topics.ensure("t").channel("c")
     peer = Peer(registry)
     peer.send(b"MPUB t\n" + mpub(*[b"%d" % n for n in range(2000)]))
     peer.subscribe(b"t", b"c", 800)
@@ -327,7 +327,7 @@ def test_a_crowded_consumer_takes_more_together_or_in_a_moment(registry):
     assert finish(99) == 0
     assert finish(1) == 100
     assert finish(10) == 0
-    registry.run_timers(let_pass(SECOND_NS // 1000))
+    registry.timers.run(let_pass(SECOND_NS // 1000))
     frames = peer.receive()
     assert len(frames) == 10
     ids.extend(data[10:26] for _, data in frames)
@@ -344,13 +344,13 @@ def test_a_crowded_consumer_that_leaves_in_that_moment(registry):
     ids = [data[10:26] for kind, data in peer.receive() if kind == 2]
     peer.send(b"FIN %s\n" % ids[0])
     peer.close()
-    registry.run_timers(let_pass(SECOND_NS // 1000))
-    assert registry.topic("t").find_channel("c").depth == 299
+    registry.timers.run(let_pass(SECOND_NS // 1000))
+    assert registry.topics.ensure("t").find_channel("c").depth == 299
 
 
 def test_the_loop_turns_on_for_a_moment_as_long_as_that_pays(registry):
     asked = []
-    registry.on_turn = lambda: asked.append(1)
+    registry.turn.schedule_end = lambda: asked.append(1)
 
     def turns_after(data):
         """How often the loop is asked for another turn until it may sleep."""
@@ -358,7 +358,7 @@ def test_the_loop_turns_on_for_a_moment_as_long_as_that_pays(registry):
         turns = 0
         while asked:
             asked.clear()
-            registry.flush()
+            registry.turn.end()
             turns += 1
             let_pass(10_000)
         return turns
@@ -378,10 +378,10 @@ def test_the_loop_turns_on_for_a_moment_as_long_as_that_pays(registry):
     for _ in range(64):
         peer.send(publish)
         asked.clear()
-        registry.flush()
+        registry.turn.end()
         if asked:
             peer.send(publish)
-            registry.flush()
+            registry.turn.end()
             break
     turns_after(b"")
     assert turns_after(publish) > 1
@@ -389,7 +389,7 @@ def test_the_loop_turns_on_for_a_moment_as_long_as_that_pays(registry):
 
 def test_a_large_turn_is_no_reason_to_look(registry):
     asked = []
-    registry.on_turn = lambda: asked.append(1)
+    registry.turn.schedule_end = lambda: asked.append(1)
     peer = Peer(registry)
     asked.clear()
     peer.send((b"PUB t\n" + body(b"x")) * 300)

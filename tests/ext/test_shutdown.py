@@ -41,11 +41,11 @@ class Killer:
 def fill(folder, first):
     """What the folder holds, and one more message for each queue."""
     registry = make_registry(folder)
-    metadata.load(registry, str(folder))
+    metadata.load(registry.topics, str(folder))
     for number in range(QUEUES):
-        registry.topic(f"t{number}").channel("c")
-        registry.topic(f"t{number}").put(b"%d" % first)
-    metadata.write(folder, metadata.encode(registry))
+        registry.topics.ensure(f"t{number}").channel("c")
+        registry.topics.ensure(f"t{number}").put(b"%d" % first)
+    metadata.write(folder, metadata.encode(registry.topics))
     return registry
 
 
@@ -56,19 +56,19 @@ def kill_stop(folder, first, calls):
     with pytest.MonkeyPatch.context() as patch:
         killer = Killer(patch, calls)
         with suppress(Killed):
-            registry.close(lambda *counts: told.append(counts))
+            registry.topics.close(lambda *counts: told.append(counts))
     forget_folder()
     return told[-1] if killer.is_over else None
 
 
 def depths(folder):
     registry = make_registry(folder)
-    metadata.load(registry, str(folder))
+    metadata.load(registry.topics, str(folder))
     found = [
         topic.backend_depth + sum(channel.backend_depth for channel in topic.channels())
-        for topic in registry.topics()
+        for topic in registry.topics.sorted()
     ]
-    registry.close()
+    registry.topics.close()
     return found
 
 
@@ -79,7 +79,7 @@ def test_killed_between_two_calls(has_files, tmp_path):
         folder = tmp_path / str(calls)
         folder.mkdir()
         if has_files:
-            fill(folder, 0).close()
+            fill(folder, 0).topics.close()
         counts = kill_stop(folder, 1, calls)
         found = depths(folder)
         assert all(has_files <= depth <= has_files + 1 for depth in found), (calls, found)
@@ -93,14 +93,14 @@ def test_all_groups_are_closed(tmp_path):
     """There are fewer descriptors than the queues together need."""
     registry = fill(tmp_path, 0)
     for number in range(100):
-        registry.topic(f"more{number}").put(b"x")
-    metadata.write(tmp_path, metadata.encode(registry))
+        registry.topics.ensure(f"more{number}").put(b"x")
+    metadata.write(tmp_path, metadata.encode(registry.topics))
     told = []
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     open_count = len(os.listdir("/proc/self/fd"))
     resource.setrlimit(resource.RLIMIT_NOFILE, (open_count + 80, before[1]))
     try:
-        registry.close(lambda *counts: told.append(counts))
+        registry.topics.close(lambda *counts: told.append(counts))
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
     assert told[-1] == (106, 106, 106)

@@ -44,11 +44,11 @@ def open_registry(tmp_path):
 
     yield make
     for registry in registries:
-        registry.close()
+        registry.topics.close()
 
 
 def channel_of(registry, topic="t", channel="c"):
-    return registry.topic(topic).channel(channel)
+    return registry.topics.ensure(topic).channel(channel)
 
 
 def identity(row):
@@ -69,7 +69,7 @@ class Broker:
 
     def open(self):
         self.registry = make_registry(self.folder, msg_timeout_ns=10**6 * SECOND_NS, **self.changed)
-        self.topic = self.registry.topic("t")
+        self.topic = self.registry.topics.ensure("t")
         self.channel = self.topic.channel("c")
         self.consumers = {}
         self.in_flight = {}  # body -> (consumer's number, id)
@@ -92,7 +92,7 @@ class Broker:
     def let_pass(self, now_ns):
         for peer in self.consumers.values():
             peer.send(b"NOP\n")
-        self.registry.run_timers(now_ns)
+        self.registry.timers.run(now_ns)
 
     def empty(self):
         self.channel.empty()
@@ -105,10 +105,10 @@ class Broker:
         self.open()
 
     def close(self):
-        self.registry.close()
+        self.registry.topics.close()
 
     def look(self):
-        self.registry.flush()
+        self.registry.turn.end()
         for number, peer in self.consumers.items():
             for kind, data in peer.receive():
                 if kind == 2:
@@ -237,7 +237,7 @@ def test_any_page_of_a_queue(open_registry, memory):
     channel = channel_of(registry)
     published = [b"%d" % number for number in range(500)]
     for body in published:
-        registry.topic("t").put(body)
+        registry.topics.ensure("t").put(body)
     for offset in (0, 1, 2, 3, 4, 77, 480, 499, 500, 501, OFFSET_MAX):
         for limit in (1, 2, 20, LIMIT_MAX):
             snapshot = complete(channel, limit=limit, offset=offset)
@@ -251,7 +251,7 @@ def test_any_page_of_a_queue(open_registry, memory):
 
 def test_what_a_row_says(open_registry):
     registry = open_registry(mem_queue_size=1, msg_timeout_ns=60 * SECOND_NS)
-    topic, channel = registry.topic("t"), channel_of(registry)
+    topic, channel = registry.topics.ensure("t"), channel_of(registry)
     before_ns = now()[0]
     for body in (b"one", b"two"):
         topic.put(body)
@@ -285,7 +285,7 @@ def test_no_more_of_a_body_than_is_asked_for(open_registry, memory):
     channel = channel_of(registry)
     large = random.Random(1).randbytes(1 << 20)
     for body in (large, b"x", b"", large[:PIECE_SIZE_MAX], large[: PIECE_SIZE_MAX + 1]):
-        registry.topic("t").put(body)
+        registry.topics.ensure("t").put(body)
     for piece_max in (0, 1, 1000, PIECE_SIZE_MAX):
         found = rows(complete(channel, piece_max=piece_max))
         assert [row["size"] for row in found] == [1 << 20, 1, 0, PIECE_SIZE_MAX, PIECE_SIZE_MAX + 1]
@@ -306,7 +306,7 @@ def test_a_filter_finds_what_contains_it(open_registry, memory):
     for size in (131072 - 30 - 4, 200_000, 131072 * 2, 1 << 20):
         published.insert(dice.randrange(300), bytes(size) + needle)
     for body in published:
-        registry.topic("t").put(body)
+        registry.topics.ensure("t").put(body)
     for wanted in (b"\x007\xff", b"1", needle, b"\0", b"nowhere", bytes(NEEDLE_SIZE_MAX)):
         expected = [body for body in published if wanted in body]
         found, offset = [], 0
@@ -321,7 +321,9 @@ def test_a_filter_finds_what_contains_it(open_registry, memory):
 def test_a_filter_looks_at_ten_thousand_and_says_where_it_stopped(open_registry, memory):
     registry = open_registry(mem_queue_size=memory)
     channel = channel_of(registry)
-    put_all(registry.topic("t"), b"\n".join(b"%d." % number for number in range(20500)), False)
+    put_all(
+        registry.topics.ensure("t"), b"\n".join(b"%d." % number for number in range(20500)), False
+    )
     snapshot = complete(channel, needle=b"15000.")
     assert (len(snapshot), snapshot.scanned, snapshot.next_offset) == (0, 10000, 10000)
     assert not snapshot.is_complete
@@ -338,13 +340,13 @@ def test_a_filter_looks_at_ten_thousand_and_says_where_it_stopped(open_registry,
 def test_from_a_time_on(open_registry, memory):
     """Requeued messages stand behind younger ones, and have their time."""
     registry = open_registry(mem_queue_size=memory, max_bytes_per_file=4000)
-    topic, channel = registry.topic("t"), channel_of(registry)
+    topic, channel = registry.topics.ensure("t"), channel_of(registry)
     dice = random.Random(SEEDS[0])
     for number in range(300):
         topic.put(b"%d " % number + bytes(dice.randrange(300)))
     peer = Peer(registry)
     peer.subscribe(b"t", b"c", 40)
-    registry.flush()
+    registry.turn.end()
     for _, data in peer.receive():
         if dice.random() < 0.5:
             peer.send(b"REQ %s 0\n" % data[10:26])
@@ -372,11 +374,13 @@ def test_what_came_long_ago_is_passed_on_disk_without_its_body(open_registry):
     registry = open_registry(mem_queue_size=0, max_msg_size=2 << 20)
     channel = channel_of(registry)
     for _ in range(70):
-        registry.topic("t").put(bytes(1 << 20))
-    put_all(registry.topic("t"), b"\n".join(b"%d." % number for number in range(20500)), False)
-    registry.topic("t").put(b"young")
+        registry.topics.ensure("t").put(bytes(1 << 20))
+    put_all(
+        registry.topics.ensure("t"), b"\n".join(b"%d." % number for number in range(20500)), False
+    )
+    registry.topics.ensure("t").put(b"young")
     since_ns = time.time_ns()
-    registry.topic("t").put(b"last")
+    registry.topics.ensure("t").put(b"last")
     snapshot = complete(channel, needle=b"as", since_ns=since_ns)
     assert (len(snapshot), snapshot.scanned) == (0, 10000)
     snapshot = complete(channel, since_ns=since_ns)
@@ -389,9 +393,9 @@ def test_a_filter_searches_so_many_bytes_and_no_more(open_registry, memory):
     registry = open_registry(mem_queue_size=memory)
     channel = channel_of(registry)
     for _ in range(70):
-        registry.topic("t").put(bytes(1 << 20))
+        registry.topics.ensure("t").put(bytes(1 << 20))
     since_ns = time.time_ns()
-    registry.topic("t").put(b"needle")
+    registry.topics.ensure("t").put(b"needle")
     snapshot = complete(channel, needle=b"needle", since_ns=since_ns)  # of the old ones none is
     assert (bodies(rows(snapshot)), snapshot.scanned) == ([b"needle"], 71)
     snapshot = complete(channel, needle=b"needle")
@@ -404,7 +408,7 @@ def test_a_filter_searches_so_many_bytes_and_no_more(open_registry, memory):
 def test_pages_that_go_on_at_places(open_registry, memory):
     """However far: an offset ends at ten thousand."""
     registry = open_registry(mem_queue_size=memory, max_bytes_per_file=20_000)
-    topic, channel = registry.topic("t"), channel_of(registry)
+    topic, channel = registry.topics.ensure("t"), channel_of(registry)
     published = [b"%d" % number for number in range(OFFSET_MAX + 2500)]
     put_all(topic, b"\n".join(published), False)
     for needle, limit, cut in ((b"", LIMIT_MAX, 0), (b"", LIMIT_MAX, 7), (b"77", LIMIT_MAX, 1)):
@@ -426,7 +430,7 @@ def test_pages_that_go_on_at_places(open_registry, memory):
 def test_places_in_a_queue_that_moves(open_registry, memory):
     """What comes between two pages is not seen twice, and nothing that stays is missed."""
     registry = open_registry(mem_queue_size=memory, max_bytes_per_file=1000)
-    topic, channel = registry.topic("t"), channel_of(registry)
+    topic, channel = registry.topics.ensure("t"), channel_of(registry)
     for number in range(200):
         topic.put(b"%d" % number)
     consumer, seen, place, taken = Peer(registry), [], None, 0
@@ -457,7 +461,7 @@ def test_what_is_cut_off_a_snapshot_is_in_the_next(open_registry, memory):
     channel = channel_of(registry)
     published = [b"%d" % number for number in range(200)]
     for body in published:
-        registry.topic("t").put(body)
+        registry.topics.ensure("t").put(body)
     for needle in (b"", b"7"):
         expected = [body for body in published if needle in body]
         for count in (1, 2, 3, 5, 9):
@@ -478,7 +482,7 @@ def test_what_is_cut_off_a_snapshot_is_in_the_next(open_registry, memory):
 
 def test_a_topic_without_a_channel_and_a_paused_one(open_registry):
     registry = open_registry(mem_queue_size=2)
-    topic = registry.topic("t")
+    topic = registry.topics.ensure("t")
     for body in (b"one", b"two", b"three"):
         topic.put(body)
     topic.put(b"later", HOUR_MS)
@@ -488,7 +492,7 @@ def test_a_topic_without_a_channel_and_a_paused_one(open_registry):
     assert found[0]["due_ns"] is None  # its delay begins with the first channel
     assert topic.depth == 4
     channel = topic.channel("c")
-    registry.run_timers(now()[1])
+    registry.timers.run(now()[1])
     assert look_at_all(topic) == []
     assert bodies(look_at_all(channel)) == [b"one", b"two", b"three"]
     topic.pause()
@@ -500,9 +504,9 @@ def test_an_ephemeral_channel_and_one_that_is_deleted(open_registry):
     registry = open_registry(mem_queue_size=3)
     channel = channel_of(registry, channel="c#ephemeral")
     for number in range(5):
-        registry.topic("t").put(b"%d" % number)
+        registry.topics.ensure("t").put(b"%d" % number)
     assert bodies(look_at_all(channel)) == [b"0", b"1", b"2"]
-    registry.topic("t").delete_channel("c#ephemeral")
+    registry.topics.ensure("t").delete_channel("c#ephemeral")
     for state in ("ready", "in_flight", "deferred"):
         assert look_at_all(channel, state) == []
 
@@ -512,13 +516,13 @@ def test_a_snapshot_stays_as_it_was_taken(open_registry):
     channel = channel_of(registry)
     published = [b"%d" % number + bytes(1000) for number in range(150)]
     for body in published:
-        registry.topic("t").put(body)
+        registry.topics.ensure("t").put(body)
     snapshots = [
         Snapshot(channel, "ready", limit=50, offset=offset, needle=b"\0") for offset in range(101)
     ]
     channel.empty()
     for number in range(1000):
-        registry.topic("t").put(b"other" * 200 + b"%d" % number)
+        registry.topics.ensure("t").put(b"other" * 200 + b"%d" % number)
     for offset, snapshot in enumerate(snapshots):
         snapshot.complete()
         # What stood on disk is gone with its file, unless that was open already.
@@ -539,7 +543,7 @@ def test_snapshots_are_completed_while_the_queue_goes_on(open_registry):
             body = b"%d " % number + b"x" * dice.randrange(100)
             number += 1
             published.add(body)
-            registry.topic("t").put(body)
+            registry.topics.ensure("t").put(body)
         snapshots = [
             Snapshot(channel, "ready", limit=100, offset=offset, needle=b" ")
             for offset in (0, 10, 40, 60, 200)
@@ -572,7 +576,7 @@ def test_a_hundred_thousand_deferred_in_the_order_of_their_time(open_registry):
         body = b"%d" % number
         delays[body] = 60_000 * (1 + number)  # further apart than all the putting takes
     for body in dice.sample(sorted(delays), len(delays)):
-        registry.topic("t").put(body, delays[body])
+        registry.topics.ensure("t").put(body, delays[body])
     expected = sorted(delays, key=delays.__getitem__)
     for offset in (0, 50, 999, OFFSET_MAX):
         snapshot = complete(channel, "deferred", offset=offset, limit=LIMIT_MAX)
@@ -602,7 +606,7 @@ def test_in_flight_with_different_timeouts(open_registry):
         peer.subscribe(b"t", b"c", 50)
         peers.append((timeout_ms, peer))
     for number in range(200):
-        registry.topic("t").put(b"%d" % number)
+        registry.topics.ensure("t").put(b"%d" % number)
     order = {peer.session: timeout_ms for timeout_ms, peer in peers}
     assert channel.in_flight_count == 200
     found = look_at_all(channel, "in_flight", limit=7)
@@ -634,7 +638,7 @@ def test_damage_ends_a_snapshot_and_is_left_to_the_reader(open_registry, tmp_pat
     registry = open_registry(mem_queue_size=0, max_bytes_per_file=400)
     channel = channel_of(registry)
     for number in range(100):
-        registry.topic("t").put(b"%03d" % number)
+        registry.topics.ensure("t").put(b"%03d" % number)
     path = files(tmp_path)[2]
     data = bytearray(path.read_bytes())
     per_file = len(data) // 33
@@ -655,7 +659,7 @@ def test_files_that_somebody_changed(open_registry, tmp_path, change):
     registry = open_registry(mem_queue_size=0, max_bytes_per_file=400)
     channel = channel_of(registry)
     for number in range(100):
-        registry.topic("t").put(b"%03d" % number)
+        registry.topics.ensure("t").put(b"%03d" % number)
     path = files(tmp_path)[1]
     if change == "cut":
         os.truncate(path, 50)
@@ -672,7 +676,7 @@ def test_a_folder_that_cannot_be_read(open_registry, tmp_path, monkeypatch):
     registry = open_registry(mem_queue_size=0, max_bytes_per_file=400)
     channel = channel_of(registry)
     for number in range(100):
-        registry.topic("t").put(b"%03d" % number)
+        registry.topics.ensure("t").put(b"%03d" % number)
     path = files(tmp_path)[1]
     path.unlink()
     path.symlink_to(path.name)
@@ -701,14 +705,14 @@ def test_records_that_are_finished_or_deferred_are_not_shown(tmp_path):
     consumer.subscribe(b"t", b"c", 100)
     assert [data[26:] for kind, data in consumer.receive() if kind == 2] == shown
     consumer.close()
-    registry.close()
+    registry.topics.close()
 
 
 @pytest.mark.slow
 def test_no_end_of_records_that_do_not_wait(open_registry):
     """One is ready, a quarter of a million behind it are deferred, then comes another."""
     registry = open_registry(mem_queue_size=0)
-    topic, channel = registry.topic("t"), channel_of(registry)
+    topic, channel = registry.topics.ensure("t"), channel_of(registry)
     topic.put(b"first")
     for _ in range(263_000):
         topic.put(b"later", HOUR_MS)
@@ -739,9 +743,9 @@ def test_ids_that_nsq_never_wrote(open_registry, tmp_path):
 def test_no_descriptor_and_no_message_is_left(open_registry, tmp_path):
     registry = open_registry(mem_queue_size=5)
     channel = channel_of(registry)
-    empty = DiskQueue(str(tmp_path), "empty", registry.syncer, 1000, 1)
+    empty = DiskQueue(str(tmp_path), "empty", registry.durability.syncer, 1000, 1)
     for number in range(50):
-        registry.topic("t").put(b"%d" % number)
+        registry.topics.ensure("t").put(b"%d" % number)
     complete(channel)
     descriptors, deliveries = len(os.listdir("/proc/self/fd")), live_deliveries()
     for _ in range(20):

@@ -36,7 +36,7 @@ def turns(registry, figure, end):
     """Run timers until `figure()` is `end`; by how much it changed in each turn in which it did."""
     steps, before, idle = [], figure(), 0
     while before != end:
-        registry.run_timers(let_pass(1000))
+        registry.timers.run(let_pass(1000))
         now = figure()
         idle = 0 if now != before else idle + 1
         assert idle < 100, f"it stays at {now}"
@@ -57,7 +57,7 @@ class Scene:
         self.tmp_path, self.options = tmp_path, options
         self.registry = make_registry(tmp_path, msg_timeout_ns=SECOND_NS, **options)
         self.producer = Peer(self.registry)
-        self.channel = self.registry.topic("t").channel("c")
+        self.channel = self.registry.topics.ensure("t").channel("c")
         self.consumers = []
         for number in range(consumers):
             consumer = Peer(self.registry)
@@ -91,9 +91,9 @@ class Scene:
 
     def open_again(self):
         """After a clean stop."""
-        self.registry.close()
+        self.registry.topics.close()
         self.registry = make_registry(self.tmp_path, msg_timeout_ns=SECOND_NS, **self.options)
-        self.channel = self.registry.topic("t").channel("c")
+        self.channel = self.registry.topics.ensure("t").channel("c")
 
 
 @pytest.fixture(params=[10000, 0], ids=["memory", "disk"])
@@ -111,7 +111,7 @@ def test_timeouts(tmp_path, memory):
     scene.leave()
     scene.channel.unpause()
     assert scene.drain() == bodies(3 * COUNT)
-    scene.registry.close()
+    scene.registry.topics.close()
 
 
 def test_what_is_deferred_until_one_moment(tmp_path, memory):
@@ -122,7 +122,7 @@ def test_what_is_deferred_until_one_moment(tmp_path, memory):
     let_pass(SECOND_NS + MS)
     assert are_parts(turns(scene.registry, scene.queued, COUNT), COUNT)
     assert sorted(scene.drain()) == sorted(bodies(COUNT))
-    scene.registry.close()
+    scene.registry.topics.close()
 
 
 def test_consumers_that_leave_together(tmp_path, memory):
@@ -135,7 +135,7 @@ def test_consumers_that_leave_together(tmp_path, memory):
     assert scene.figures() == (3 * COUNT, 0, 0)
     assert (scene.channel.timeout_count, scene.channel.requeue_count) == (0, 0)
     assert scene.drain() == bodies(3 * COUNT)
-    scene.registry.close()
+    scene.registry.topics.close()
 
 
 def test_a_consumer_that_leaves_an_ephemeral_channel(tmp_path):
@@ -147,9 +147,9 @@ def test_a_consumer_that_leaves_an_ephemeral_channel(tmp_path):
     assert come(consumer) == bodies(COUNT)
     fix_parts(PART)
     consumer.connection.connection_lost(None)
-    assert registry.topic("t").find_channel("c#ephemeral") is None
+    assert registry.topics.ensure("t").find_channel("c#ephemeral") is None
     assert are_parts(turns(registry, live_deliveries, before), COUNT)
-    registry.close()
+    registry.topics.close()
 
 
 def test_others_get_what_is_given_back(tmp_path):
@@ -159,12 +159,12 @@ def test_others_get_what_is_given_back(tmp_path):
     scene.leave()
     got = []
     while len(got) < COUNT:
-        scene.registry.run_timers(let_pass(1000))
+        scene.registry.timers.run(let_pass(1000))
         some = come(heir)
         assert len(some) <= PART
         got += some
     assert got == bodies(COUNT)
-    scene.registry.close()
+    scene.registry.topics.close()
 
 
 def test_a_pause_that_ends(tmp_path, memory):
@@ -183,7 +183,7 @@ def test_a_pause_that_ends(tmp_path, memory):
     assert sorted(body for consumer in consumers for body in come(consumer)) == sorted(
         bodies(2 * COUNT)
     )
-    scene.registry.close()
+    scene.registry.topics.close()
 
 
 @pytest.mark.parametrize("command", ["empty", "delete"])
@@ -194,7 +194,7 @@ def test_what_is_dropped_is_freed_little_by_little(tmp_path, command, where):
     if where == "deferred":
         # The consumer's own books are not what is tried here.
         fix_parts(1 << 40)
-        scene.registry.topic("t").empty()
+        scene.registry.topics.ensure("t").empty()
         for body in bodies(COUNT):
             scene.producer.send(b"DPUB t 1000\n%s%s" % (len(body).to_bytes(4, "big"), body))
         fix_parts(PART)
@@ -203,44 +203,44 @@ def test_what_is_dropped_is_freed_little_by_little(tmp_path, command, where):
         if where == "queued":
             turns(scene.registry, scene.queued, COUNT)
         else:
-            scene.registry.run_timers(let_pass(0))
+            scene.registry.timers.run(let_pass(0))
             assert scene.figures() == (PART, COUNT - PART, 0)
     count = live_deliveries() - before
     assert count >= COUNT
     if command == "empty":
         scene.channel.empty()
     else:
-        scene.registry.topic("t").delete_channel("c")
+        scene.registry.topics.ensure("t").delete_channel("c")
     assert scene.figures() == (0, 0, 0)
     assert live_deliveries() == before + count
     assert are_parts(turns(scene.registry, live_deliveries, before), count)
     publish(scene.producer, [b"next"])
     assert scene.drain() == [b"next"] or where in {"in flight", "deferred"}
-    scene.registry.close()
+    scene.registry.topics.close()
 
 
 def test_a_stop_while_memory_is_freed(tmp_path):
     before = live_deliveries()
     scene = Scene(tmp_path, consumers=3)
     scene.channel.empty()
-    scene.registry.run_timers(let_pass(0))
+    scene.registry.timers.run(let_pass(0))
     assert live_deliveries() == before + 3 * COUNT - PART
     publish(scene.producer, [b"next"])
     scene.leave()
     scene.open_again()
     assert live_deliveries() == before
     assert scene.drain() == [b"next"]
-    scene.registry.close()
+    scene.registry.topics.close()
 
 
 def test_a_stop_while_a_part_is_back_in_the_queue(tmp_path, memory):
     scene = Scene(tmp_path, consumers=3, mem_queue_size=memory)
     scene.leave()
-    scene.registry.run_timers(let_pass(0))
+    scene.registry.timers.run(let_pass(0))
     assert scene.figures() == (PART, 3 * COUNT - PART, 0)
     scene.open_again()
     assert scene.drain() == bodies(3 * COUNT)
-    scene.registry.close()
+    scene.registry.topics.close()
 
 
 def test_a_stop_keeps_the_order_of_the_timeouts(tmp_path):
@@ -251,17 +251,17 @@ def test_a_stop_keeps_the_order_of_the_timeouts(tmp_path):
     for body in bodies(COUNT):
         let_pass(1000)
         publish(producer, [body])
-    registry.close()
+    registry.topics.close()
     registry = make_registry(tmp_path)
     consumer = Peer(registry)
     consumer.subscribe(b"t", b"c", COUNT)
     assert come(consumer) == bodies(COUNT)
-    registry.close()
+    registry.topics.close()
 
 
 def test_consumers_of_a_deleted_channel(tmp_path):
     registry = make_registry(tmp_path)
-    topic = registry.topic("t")
+    topic = registry.topics.ensure("t")
     consumers = [Peer(registry) for _ in range(20)]
     for consumer in consumers:
         consumer.subscribe(b"t", b"c", 1)
@@ -270,21 +270,21 @@ def test_consumers_of_a_deleted_channel(tmp_path):
     let_pass(MS)  # they are put off
     steps = turns(registry, lambda: sum(c.transport.is_closing for c in consumers), 20)
     assert steps == [1] * 20  # each counts for more than a part
-    registry.close()
+    registry.topics.close()
 
 
 def test_consumers_that_put_off_what_they_take(tmp_path):
     rdy = 100
     registry = make_registry(tmp_path)
     producer, consumers = Peer(registry), [Peer(registry) for _ in range(20)]
-    registry.topic("t").channel("c")
+    registry.topics.ensure("t").channel("c")
     publish(producer, bodies(21 * rdy))
     taken = []
     for consumer in consumers:
         consumer.subscribe(b"t", b"c", rdy)
         taken.append(messages(consumer))
         assert len(taken[-1]) == rdy
-    channel = registry.topic("t").find_channel("c")
+    channel = registry.topics.ensure("t").find_channel("c")
     fix_parts(PART)
     for consumer, mine in zip(consumers, taken, strict=True):
         consumer.send(b"FIN %s\n" % mine[0][0])
@@ -292,14 +292,14 @@ def test_consumers_that_put_off_what_they_take(tmp_path):
     let_pass(MS)
     steps = turns(registry, lambda: channel.in_flight_count, 20 * rdy)
     assert steps == [1] * 20
-    registry.close()
+    registry.topics.close()
 
 
 def test_consumers_whose_output_has_left(tmp_path):
     """One body fills what a consumer's output may hold, so each write makes room for one message more."""
     channels, count = 6, 8
     registry = make_registry(tmp_path)
-    producer, topic = Peer(registry), registry.topic("t")
+    producer, topic = Peer(registry), registry.topics.ensure("t")
     names = [f"c{number}" for number in range(channels)]
     consumers = [Peer(registry) for _ in names]
     for name in names:
@@ -313,7 +313,7 @@ def test_consumers_whose_output_has_left(tmp_path):
     fix_parts(CALL)
     idle = 0
     while sum(before) < channels * count:
-        registry.flush()
+        registry.turn.end()
         now = [channel.in_flight_count for channel in taken]
         steps = [after - then for then, after in zip(before, now, strict=True)]
         assert sum(steps) <= 1  # a turn has time for one of them
@@ -324,7 +324,7 @@ def test_consumers_whose_output_has_left(tmp_path):
     for consumer in consumers:
         fix_parts(NEVER)
         assert come(consumer) == [bytes(1 << 20)] * count
-    registry.close()
+    registry.topics.close()
 
 
 class Books:
@@ -334,7 +334,7 @@ class Books:
         self.registry, self.dice = registry, dice
         self.part = dice.choice([1, 3, 7])
         self.producer = Peer(registry)
-        self.channel = registry.topic("t").channel("c")
+        self.channel = registry.topics.ensure("t").channel("c")
         self.peers = {}
         self.left = set()
         self.count = 0
@@ -370,7 +370,7 @@ class Books:
     def settle(self):
         # Commands that were held go first, so that each of these is run at once.
         fix_parts(NEVER)
-        self.registry.flush()
+        self.registry.turn.end()
         fix_parts(self.part)
         for peer in self.some_peers():
             for number, body in self.peers[peer]:
@@ -402,7 +402,7 @@ class Books:
             self.left.clear()
 
     def let_time_pass(self):
-        self.registry.run_timers(let_pass(self.dice.choice([0, MS, 50 * MS])))
+        self.registry.timers.run(let_pass(self.dice.choice([0, MS, 50 * MS])))
 
     def total(self):
         return self.channel.depth + self.channel.in_flight_count + self.channel.deferred_count
@@ -426,17 +426,17 @@ def test_the_books_hold(tmp_path, seed, size):
     for _ in range(1000):
         dice.choice(steps)()
         books.check()
-    registry.close()
+    registry.topics.close()
     fix_parts(1 << 40)
     registry = make_registry(tmp_path, mem_queue_size=size)
     consumer = Peer(registry)
     consumer.subscribe(b"t", b"c", 2500)
-    registry.run_timers(let_pass(SECOND_NS))
+    registry.timers.run(let_pass(SECOND_NS))
     got = []
     while some := messages(consumer):
         got += [body for _, body in some]
         consumer.send(b"".join(b"FIN %s\n" % number for number, _ in some))
     assert sorted(got) == sorted(books.left)
-    registry.close()
+    registry.topics.close()
     del registry, books, consumer, steps, often
     assert live_deliveries() <= before

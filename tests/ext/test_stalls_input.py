@@ -28,7 +28,7 @@ def registry(tmp_path):
     registry = make_registry(tmp_path)
     yield registry
     fix_parts(NEVER)
-    registry.close()
+    registry.topics.close()
     fix_parts(0)
 
 
@@ -90,24 +90,24 @@ def test_what_may_take_long_is_a_part_by_itself(registry, command):
     peer = Peer(registry)
     fix_parts(60)
     peer.send(command + b"NOP\n" * 5)
-    assert registry.topic("b").depth == 0
+    assert registry.topics.ensure("b").depth == 0
     peer.send(pub(b"b", b"x"))
-    assert registry.topic("b").depth == 0  # behind what is held
+    assert registry.topics.ensure("b").depth == 0  # behind what is held
     peer.receive()
-    assert registry.topic("b").depth == 1
+    assert registry.topics.ensure("b").depth == 1
 
 
 @pytest.mark.parametrize("command", [b"SUB t c\n", b"IDENTIFY\n\0\0\0\2{}"])
 def test_what_may_take_long_from_many_in_one_turn(registry, command):
     """As when a thousand clients connect again: some run at once, then a part of them in each turn."""
     peers = [Peer(registry) for _ in range(50)]
-    registry.on_turn = lambda: None
+    registry.turn.schedule_end = lambda: None
     fix_parts(5 * 64)
     for peer in peers:
         peer.send(command)
     found = []
     while sum(found) < len(peers):
-        registry.flush()
+        registry.turn.end()
         found.append(sum(peer.decode_all() == [OK] for peer in peers))
     assert found == [8 + 5] + [5] * 7 + [2]
 
@@ -116,7 +116,7 @@ def numbers_by_turn(registry, count):
     """How many more there are after each turn, until all of them are; the part of a turn is five clients."""
     found, before = [], 0
     while before < COUNT_AT_ONCE:
-        registry.flush()
+        registry.turn.end()
         found.append(count() - before)
         before += found[-1]
     return found
@@ -138,9 +138,9 @@ def test_large_commands_share_a_turn(registry, is_half):
     """New memory is slow: so much of it is filled in a turn, whoever sends, and each of them gets on."""
     whole = pub(b"t", random.Random(1).randbytes(900_000))
     peers = [Peer(registry) for _ in range(30)]
-    registry.on_turn = lambda: None
-    registry.topic("t").channel("c")
-    registry.flush()
+    registry.turn.schedule_end = lambda: None
+    registry.topics.ensure("t").channel("c")
+    registry.turn.end()
     fix_parts(len(peers) * 64)
     left = dict.fromkeys(peers, memoryview(whole[:-1] if is_half else whole))
     by_turn = []
@@ -148,12 +148,12 @@ def test_large_commands_share_a_turn(registry, is_half):
         before = sum(map(len, left.values()))
         left = {peer: read(peer, data) for peer, data in left.items()}
         by_turn.append(before - sum(map(len, left.values())))
-        registry.flush()
+        registry.turn.end()
     assert sum(by_turn) == len(peers) * (len(whole) - is_half)
     assert max(by_turn) < (1 << 20) + len(peers) * 65536  # the first 64 KiB of each are not large
     if not is_half:
-        registry.flush()
-        assert registry.topic("t").channel("c").depth == len(peers)
+        registry.turn.end()
+        assert registry.topics.ensure("t").channel("c").depth == len(peers)
         assert [peer.receive() for peer in peers] == [[OK]] * len(peers)
         return
     fix_parts(5 * 64)
@@ -161,7 +161,7 @@ def test_large_commands_share_a_turn(registry, is_half):
     for peer in peers:
         peer.connection.eof_received()
     while any(not peer.transport.is_closing for peer in peers):
-        registry.flush()
+        registry.turn.end()
         freed.append(before - used_bytes())
         before = used_bytes()
     assert sum(freed) > len(peers) << 20
@@ -173,13 +173,13 @@ def test_large_commands_share_a_turn(registry, is_half):
 @pytest.mark.parametrize("is_reset", [False, True], ids=["end of file", "reset"])
 def test_many_that_leave_in_one_turn(registry, is_reset):
     """Others are served between. What was in flight to them is queued again, all of it."""
-    registry.topic("t").channel("c")
+    registry.topics.ensure("t").channel("c")
     peers = [consumer(registry) for _ in range(COUNT_AT_ONCE)]
     for number in range(COUNT_AT_ONCE):
-        registry.topic("t").put(b"%d" % number)
+        registry.topics.ensure("t").put(b"%d" % number)
     assert all(len(peer.receive()) == 1 for peer in peers)
-    registry.on_turn = lambda: None
-    registry.flush()
+    registry.turn.schedule_end = lambda: None
+    registry.turn.end()
     fix_parts(5 * 64)
     for peer in peers:
         if is_reset:
@@ -187,34 +187,34 @@ def test_many_that_leave_in_one_turn(registry, is_reset):
         else:
             peer.connection.eof_received()
     if is_reset:
-        left = numbers_by_turn(registry, lambda: COUNT_AT_ONCE - registry.client_count())
+        left = numbers_by_turn(registry, lambda: COUNT_AT_ONCE - registry.turn.client_count())
     else:
         left = numbers_by_turn(registry, lambda: sum(peer.transport.is_closing for peer in peers))
-        assert registry.client_count() == COUNT_AT_ONCE
+        assert registry.turn.client_count() == COUNT_AT_ONCE
         for peer in peers:
             peer.connection.connection_lost(None)
     assert left == [8 + 5] + [5] * 7 + [2]
-    while registry.client_count() or registry.topic("t").channel("c").in_flight_count:
-        registry.flush()
-        registry.run_timers(let_pass(0))
-    assert registry.topic("t").channel("c").depth == COUNT_AT_ONCE
+    while registry.turn.client_count() or registry.topics.ensure("t").channel("c").in_flight_count:
+        registry.turn.end()
+        registry.timers.run(let_pass(0))
+    assert registry.topics.ensure("t").channel("c").depth == COUNT_AT_ONCE
 
 
 @pytest.mark.parametrize("delay_ms", [0, 60_000])
 def test_what_comes_back_to_disk_in_one_turn_is_bounded(tmp_path, delay_ms):
     """However many send it: each of these messages costs a write. Nobody's is lost, and all come again in the end."""
     registry = make_registry(tmp_path, mem_queue_size=0)
-    channel = registry.topic("t").channel("c")
+    channel = registry.topics.ensure("t").channel("c")
     peers = [consumer(registry, ready=100) for _ in range(10)]
     for number in range(1000):
-        registry.topic("t").put(b"%d" % number)
+        registry.topics.ensure("t").put(b"%d" % number)
     held = [[] for _ in peers]
     while sum(map(len, held)) < 1000:
         for peer, own in zip(peers, held, strict=True):
             own += [data[10:26] for kind, data in peer.receive() if kind == 2]
-        registry.run_timers(let_pass(SECOND_NS))
-    registry.on_turn = lambda: None
-    registry.flush()
+        registry.timers.run(let_pass(SECOND_NS))
+    registry.turn.schedule_end = lambda: None
+    registry.turn.end()
     fix_parts(64)
     for peer, own in zip(peers, held, strict=True):
         peer.send(b"RDY 0\n" + b"".join(b"REQ %s %d\n" % (found, delay_ms) for found in own))
@@ -222,25 +222,25 @@ def test_what_comes_back_to_disk_in_one_turn_is_bounded(tmp_path, delay_ms):
     while before < 1000:
         found.append(channel.requeue_count - before)
         before += found[-1]
-        registry.flush()
+        registry.turn.end()
     assert found[0] == 256
     assert max(found[1:]) <= 65
     assert channel.depth + channel.deferred_count == 1000
     fix_parts(NEVER)
-    registry.close()
+    registry.topics.close()
     fix_parts(0)
 
 
 @pytest.mark.parametrize("way", ["end of file", "channel deleted", "error"])
 def test_sockets_closed_in_one_turn_are_bounded(registry, way):
     """The kernel's part of a close comes a turn later, so that no part of ours has it in its time."""
-    registry.topic("t").channel("c")
+    registry.topics.ensure("t").channel("c")
     peers = [consumer(registry) for _ in range(200)]
-    registry.on_turn = lambda: None
-    registry.flush()
+    registry.turn.schedule_end = lambda: None
+    registry.turn.end()
     fix_parts(1_000_000)
     if way == "channel deleted":
-        registry.topic("t").delete_channel("c")
+        registry.topics.ensure("t").delete_channel("c")
     else:
         for peer in peers:
             if way == "error":
@@ -248,22 +248,22 @@ def test_sockets_closed_in_one_turn_are_bounded(registry, way):
             peer.connection.eof_received()
     found = []
     while sum(found) < len(peers):
-        registry.flush()
-        registry.run_timers(let_pass(0))
+        registry.turn.end()
+        registry.timers.run(let_pass(0))
         found.append(sum(peer.transport.is_closing for peer in peers) - sum(found))
     assert max(found) <= 32 + 32
     for peer in peers:
         peer.connection.connection_lost(None)
-    while registry.client_count():
-        registry.flush()
+    while registry.turn.client_count():
+        registry.turn.end()
 
 
 def test_one_that_is_lost_before_its_turn_to_be_closed(registry):
     """Nothing is left of it, and its transport is not asked again."""
-    registry.topic("t").channel("c")
+    registry.topics.ensure("t").channel("c")
     peers = [consumer(registry) for _ in range(200)]
-    registry.on_turn = lambda: None
-    registry.flush()
+    registry.turn.schedule_end = lambda: None
+    registry.turn.end()
     fix_parts(1_000_000)
     for peer in peers:
         peer.send(b"NONSENSE\n")
@@ -272,8 +272,8 @@ def test_one_that_is_lost_before_its_turn_to_be_closed(registry):
     assert waiting
     for peer in peers:
         peer.connection.connection_lost(ConnectionResetError())
-    while registry.client_count():
-        registry.flush()
+    while registry.turn.client_count():
+        registry.turn.end()
     assert not any(peer.transport.is_closing for peer in waiting)
 
 
@@ -299,18 +299,18 @@ def overspend():
 
 def test_who_greets_with_many_others_waits(registry):
     """The magic is such a command, too: what follows it is not lost, and is run in a later turn."""
-    registry.topic("t")
-    registry.on_turn = lambda: None
+    registry.topics.ensure("t")
+    registry.turn.schedule_end = lambda: None
     peers = [Peer(registry, magic=b"") for _ in range(50)]
     fix_parts(5 * 64)
     for peer in peers:
         peer.send(b"  V2" + pub(b"t", b"x"))
     found = []
     while sum(found) < len(peers):
-        registry.flush()
+        registry.turn.end()
         found.append(sum(peer.decode_all() == [OK] for peer in peers))
     assert found == [8 + 5] + [5] * 7 + [2]
-    assert registry.topic("t").depth == len(peers)
+    assert registry.topics.ensure("t").depth == len(peers)
 
 
 def test_clients_with_much_to_do_take_turns(registry):
@@ -318,10 +318,10 @@ def test_clients_with_much_to_do_take_turns(registry):
     fix_parts(PART)
     for peer in peers:
         peer.send(fins(3 * PART))
-    registry.flush()
+    registry.turn.end()
     seen = [len(peer.decode_all()) for peer in peers]
     while sum(seen) < 3 * 3 * PART:
-        registry.flush()
+        registry.turn.end()
         got = [len(peer.decode_all()) for peer in peers]
         assert sum(got) == PART  # of one of them
         seen = [before + more for before, more in zip(seen, got, strict=True)]
@@ -334,17 +334,17 @@ def test_who_is_held_is_not_silent(registry):
     fix_parts(PART)
     peer.send(fins(COUNT))
     peer.decode_all()
-    registry.run_timers(let_pass(10 * MINUTE_NS))
+    registry.timers.run(let_pass(10 * MINUTE_NS))
     assert not peer.transport.is_aborted
     frames = [frame for turn in turns(registry, peer) for frame in turn]
     assert frames.count(HEARTBEAT) == 1
     frames.remove(HEARTBEAT)
     assert ids(frames) == list(range(COUNT))
     # From then on it is.
-    registry.run_timers(let_pass(59 * SECOND_NS))
+    registry.timers.run(let_pass(59 * SECOND_NS))
     assert not peer.transport.is_aborted
     for _ in range(3):
-        registry.run_timers(let_pass(MINUTE_NS))
+        registry.timers.run(let_pass(MINUTE_NS))
     assert peer.transport.is_aborted
 
 
@@ -375,10 +375,10 @@ def test_a_client_that_is_gone_is_not_gone_on_with(registry):
     peer.send(pub(b"u", b"x") * COUNT)
     peer.connection.abort()
     peer.close()
-    depth = registry.topic("u").depth
+    depth = registry.topics.ensure("u").depth
     assert 0 < depth < COUNT
-    registry.flush()
-    assert registry.topic("u").depth == depth
+    registry.turn.end()
+    assert registry.topics.ensure("u").depth == depth
 
 
 def test_much_that_comes_while_held_is_not_read(registry):
@@ -402,7 +402,7 @@ def test_who_does_not_read_is_not_gone_on_with(registry):
     fix_parts(PART)
     peer.send(fins(COUNT))
     for _ in range(50):
-        registry.flush()
+        registry.turn.end()
     assert peer.decode_all() == []
     peer.connection.resume_writing()
     assert len(peer.decode_all()) == 30_000 + PART
@@ -414,7 +414,7 @@ def deflated(registry):
     settings = b'{"feature_negotiation":true,"deflate":true}'
     peer.send(b"IDENTIFY\n" + len(settings).to_bytes(4, "big") + settings)
     assert json.loads(peer.receive()[0][1])["deflate"] is True
-    registry.flush()
+    registry.turn.end()
     return peer, zlib.compressobj(9, zlib.DEFLATED, -15)
 
 
@@ -424,14 +424,14 @@ def packed(packer, data):
 
 def test_little_that_unfolds_to_much_is_unfolded_in_parts(registry):
     peer, packer = deflated(registry)
-    topic = registry.topic("t")
+    topic = registry.topics.ensure("t")
     stream = packed(packer, pub(b"t", b"x") * 30_000)
     assert len(stream) < 2000
     fix_parts(PART)
     peer.send(stream)
     depths = [0, topic.depth]
     while depths[-1] < 30_000:
-        registry.flush()
+        registry.turn.end()
         depths.append(topic.depth)
         assert (
             0 < depths[-1] - depths[-2] <= 2 * PART
@@ -441,13 +441,13 @@ def test_little_that_unfolds_to_much_is_unfolded_in_parts(registry):
 def test_one_piece_a_part(registry):
     """Also where the commands in it are cheap: what is counted is the unfolding."""
     peer, packer = deflated(registry)
-    topic = registry.topic("t")
+    topic = registry.topics.ensure("t")
     fix_parts(64)
     body = b"x" * 200_000  # over more than three pieces, none of which has a whole command
     peer.send(packed(packer, pub(b"t", body) + pub(b"t", b"x")))
     flushes = 0
     while topic.depth < 2:
-        registry.flush()
+        registry.turn.end()
         flushes += 1
     assert flushes >= 3
 
@@ -515,7 +515,7 @@ def silent_for_good(registry):
 
 def pass_minutes(registry, count):
     for _ in range(2 * count):  # a deadline that has come leaves a moment for what was on its way
-        registry.run_timers(let_pass(MINUTE_NS // 2))
+        registry.timers.run(let_pass(MINUTE_NS // 2))
 
 
 def test_without_heartbeats_silence_has_no_end(registry):
@@ -532,11 +532,11 @@ def test_but_a_command_has(registry):
     pass_minutes(registry, 60)
     whole = pub(b"t", b"x")
     peer.send(whole[:5])
-    registry.run_timers(let_pass(MINUTE_NS - SECOND_NS))
+    registry.timers.run(let_pass(MINUTE_NS - SECOND_NS))
     assert not peer.transport.is_aborted
     peer.send(whole[5:] + whole[:5])
     assert peer.receive() == [OK]
-    registry.run_timers(let_pass(MINUTE_NS - SECOND_NS))
+    registry.timers.run(let_pass(MINUTE_NS - SECOND_NS))
     assert not peer.transport.is_aborted
     pass_minutes(registry, 2)
     assert peer.transport.is_aborted
@@ -554,7 +554,7 @@ def test_a_large_one_has_to_go_on_while_memory_is_short(registry, is_short):
         peer.send(whole[:90_000])
         charge_bytes(100_000)
         for _ in range(30):
-            registry.run_timers(let_pass(SECOND_NS))
+            registry.timers.run(let_pass(SECOND_NS))
             other.send(b"NOP\n")
         assert peer.transport.is_aborted == is_short
         assert not other.transport.is_aborted
@@ -569,7 +569,7 @@ def test_a_large_one_has_to_go_on_while_memory_is_short(registry, is_short):
 def test_and_so_have_answers_that_are_not_read(registry):
     peer = silent_for_good(registry)
     peer.connection.pause_writing()
-    registry.run_timers(let_pass(29 * SECOND_NS))
+    registry.timers.run(let_pass(29 * SECOND_NS))
     assert not peer.transport.is_aborted
     pass_minutes(registry, 2)
     assert peer.transport.is_aborted
@@ -584,7 +584,7 @@ def test_a_part_of_the_clients_is_written_to_in_each_turn(registry):
     for peer in peers:
         peer.send(pub(b"t", b"x"))
     for turn in range(1, COUNT // 5 + 1):
-        registry.flush()
+        registry.turn.end()
         written = [bool(peer.transport.written) for peer in peers]
         assert written == [True] * 5 * turn + [False] * (COUNT - 5 * turn)
     assert [peer.decode_all() for peer in peers] == [[OK]] * COUNT
@@ -592,40 +592,42 @@ def test_a_part_of_the_clients_is_written_to_in_each_turn(registry):
 
 def test_a_part_of_those_who_wait_for_the_disk_is_told_in_each_turn(tmp_path):
     registry = make_registry(tmp_path, mem_queue_size=0, sync_every=1)
-    registry.topic("t").channel("c")
+    registry.topics.ensure("t").channel("c")
     peers = [Peer(registry) for _ in range(COUNT)]
     told = []
     for peer in peers:
         peer.send(pub(b"t", b"x"))
-    registry.flush()
+    registry.turn.end()
     for number in range(COUNT):
-        registry.when_durable(registry.syncer.open_ticket - 1, told.append, None)
+        registry.durability.when_durable(
+            registry.durability.syncer.open_ticket - 1, told.append, None
+        )
         assert len(told) == 0, number
-    registry.syncer.wait(registry.syncer.open_ticket - 1)
+    registry.durability.syncer.wait(registry.durability.syncer.open_ticket - 1)
     fix_parts(10 * 8)
-    registry.on_synced()
+    registry.turn.on_synced()
     answered = 0
     for turn in range(1, 2 * COUNT // 10):
-        registry.flush()
+        registry.turn.end()
         answered += sum(len(peer.decode_all()) for peer in peers)
         # Ten are told; those who had an answer before are written to.
         assert answered + len(told) <= (turn + 1) * 10
     for _ in range(COUNT):
-        registry.flush()
+        registry.turn.end()
         answered += sum(len(peer.decode_all()) for peer in peers)
     assert answered == COUNT
     assert told == [None] * COUNT
     fix_parts(NEVER)
     peers[0].send(pub(b"t", b"x"))
     assert sync(registry, peers[0]) == [[OK]]
-    registry.close()
+    registry.topics.close()
     fix_parts(0)
 
 
 def test_nobody_hears_of_a_later_fsync_first(tmp_path):
     """The second fsync ends while its clients are still being told of the first."""
     registry = make_registry(tmp_path, mem_queue_size=0, sync_every=1)
-    registry.topic("t").channel("c")
+    registry.topics.ensure("t").channel("c")
     peers = [Peer(registry) for _ in range(COUNT)]
     answers = [[] for _ in peers]
     for body in (b"1", b"2", b"3", b"4"):
@@ -634,16 +636,16 @@ def test_nobody_hears_of_a_later_fsync_first(tmp_path):
             peer.send(pub(b"t", body))
         fix_parts(8)
         for _ in range(COUNT // 10):  # not enough for all of them
-            registry.flush()
-        registry.syncer.wait(registry.syncer.open_ticket - 1)
-        registry.on_synced()
+            registry.turn.end()
+        registry.durability.syncer.wait(registry.durability.syncer.open_ticket - 1)
+        registry.turn.on_synced()
     for _ in range(20 * COUNT):
-        registry.flush()
+        registry.turn.end()
         for got, peer in zip(answers, peers, strict=True):
             got.extend(peer.decode_all())
     assert answers == [[OK] * 4] * COUNT
     fix_parts(NEVER)
-    registry.close()
+    registry.topics.close()
     fix_parts(0)
 
 

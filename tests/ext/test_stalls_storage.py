@@ -28,21 +28,21 @@ def publish(registry, body=b"x", count=COUNT):
     peer = Peer(registry)
     for number in range(count):
         peer.send(pub(b"t%d" % number, body))
-    registry.flush()
+    registry.turn.end()
     peer.close()
 
 
 def turn(registry):
-    registry.run_timers(now()[1] + 2)
-    registry.flush()
+    registry.timers.run(now()[1] + 2)
+    registry.turn.end()
 
 
 def end_batch(registry):
     """What the end of all fsyncs brings in its turn."""
     for _ in range(2):  # one may be on its way, and ours starts when that one is done
-        registry.syncer.start_batch()
-        registry.syncer.wait(registry.syncer.open_ticket - 1)
-    registry.on_synced()
+        registry.durability.syncer.start_batch()
+        registry.durability.syncer.wait(registry.durability.syncer.open_ticket - 1)
+    registry.turn.on_synced()
 
 
 def run_until(registry, is_done):
@@ -61,7 +61,7 @@ def files(folder, pattern):
 def draft_all(registry, folder):
     let_pass(PERIOD_NS)
     while files(folder, "*.meta.dat.1.tmp") < COUNT:
-        registry.run_timers(now()[1] + 2)
+        registry.timers.run(now()[1] + 2)
 
 
 def depths(folder):
@@ -77,7 +77,7 @@ def test_positions_are_drafted_and_installed_a_few_in_a_turn(tmp_path):
     let_pass(PERIOD_NS)
     before, turns = 0, 0
     while before < COUNT:
-        registry.run_timers(now()[1] + 2)
+        registry.timers.run(now()[1] + 2)
         drafts = files(tmp_path, "*.meta.dat.1.tmp")
         assert drafts - before == 1
         before, turns = drafts, turns + 1
@@ -89,7 +89,7 @@ def test_positions_are_drafted_and_installed_a_few_in_a_turn(tmp_path):
         turn(registry)
         done.append(sum(depths(tmp_path)))
     assert all(after - before <= 1 for before, after in itertools.pairwise(done))
-    registry.close()
+    registry.topics.close()
 
 
 def test_what_becomes_dirty_meanwhile_waits_for_the_next_tick(tmp_path):
@@ -104,7 +104,7 @@ def test_what_becomes_dirty_meanwhile_waits_for_the_next_tick(tmp_path):
     end_batch(registry)
     run_until(registry, lambda: files(tmp_path, "*.tmp") == 0)
     assert depths(tmp_path) == [2] * COUNT
-    registry.close()
+    registry.topics.close()
 
 
 def test_a_failed_batch_is_not_believed_and_the_one_before_it_is(tmp_path):
@@ -118,15 +118,15 @@ def test_a_failed_batch_is_not_believed_and_the_one_before_it_is(tmp_path):
     fix_parts(1 << 60)
     peer = Peer(registry)
     peer.send(b"".join(pub(b"u%d" % number, b"x") for number in range(COUNT)))
-    registry.flush()
+    registry.turn.end()
     let_pass(PERIOD_NS)
     reader, writer = os.pipe()
-    registry.syncer.request_fd(writer)
+    registry.durability.syncer.request_fd(writer)
     os.close(reader)
     os.close(writer)
     fix_parts(1)
     while files(tmp_path, "u*.meta.dat.1.tmp") < COUNT:
-        registry.run_timers(now()[1] + 2)
+        registry.timers.run(now()[1] + 2)
     end_batch(registry)
     run_until(registry, lambda: files(tmp_path, "*.tmp") == 0)
     assert sum(depths(tmp_path)) == COUNT
@@ -134,7 +134,7 @@ def test_a_failed_batch_is_not_believed_and_the_one_before_it_is(tmp_path):
         0
     ] * COUNT
     peer.close()
-    registry.close()
+    registry.topics.close()
 
 
 def test_a_stop_in_the_middle_of_it(tmp_path):
@@ -143,7 +143,7 @@ def test_a_stop_in_the_middle_of_it(tmp_path):
     draft_all(registry, tmp_path)
     end_batch(registry)
     publish(registry)
-    registry.close()
+    registry.topics.close()
     assert depths(tmp_path) == [2] * COUNT
     assert files(tmp_path, "*.tmp") == 0
 
@@ -153,12 +153,12 @@ def test_what_is_emptied_before_its_positions_are_installed(tmp_path):
     publish(registry)
     draft_all(registry, tmp_path)
     end_batch(registry)
-    for topic in registry.topics():
+    for topic in registry.topics.sorted():
         topic.empty()
     for _ in range(3 * COUNT):
         turn(registry)
     assert depths(tmp_path) == [0] * COUNT
-    registry.close()
+    registry.topics.close()
 
 
 def test_what_is_deleted_and_made_again_before_its_positions_are_installed(tmp_path):
@@ -167,14 +167,14 @@ def test_what_is_deleted_and_made_again_before_its_positions_are_installed(tmp_p
     draft_all(registry, tmp_path)
     end_batch(registry)
     for number in range(COUNT):
-        registry.delete_topic(f"t{number}")
+        registry.topics.delete(f"t{number}")
     publish(registry, b"new")
     publish(registry, b"new")
     for _ in range(12 * COUNT):
         turn(registry)
     assert files(tmp_path, "*.000000.dat") == COUNT
-    assert [topic.depth for topic in registry.topics()] == [2] * COUNT
-    registry.close()
+    assert [topic.depth for topic in registry.topics.sorted()] == [2] * COUNT
+    registry.topics.close()
     assert depths(tmp_path) == [2] * COUNT
 
 
@@ -190,10 +190,10 @@ def test_cursors_are_kept_a_few_in_a_turn(tmp_path):
         peer.send(pub(b"t%d" % number, b"x" * 50))
         _, data = next(item for item in peer.receive() if item[0] == 2)
         peer.send(b"RDY 0\nREQ " + data[10:26] + b" 0\n")
-    registry.flush()
+    registry.turn.end()
     assert files(tmp_path, "*:c.*.000000.dat") == COUNT
     let_pass(PERIOD_NS)
-    registry.run_timers(now()[1])
+    registry.timers.run(now()[1])
     fix_parts(1)
     end_batch(registry)
     left = [files(tmp_path, "*:c.*.000000.dat")]
@@ -203,7 +203,7 @@ def test_cursors_are_kept_a_few_in_a_turn(tmp_path):
     assert all(before - after <= 1 for before, after in itertools.pairwise(left))
     for peer in peers:
         peer.close()
-    registry.close()
+    registry.topics.close()
 
 
 def make_files(registry, count=COUNT):
@@ -211,9 +211,9 @@ def make_files(registry, count=COUNT):
     peer = Peer(registry)
     for number in range(count):
         peer.send(pub(b"t", b"%070d" % number))
-    registry.flush()
+    registry.turn.end()
     peer.close()
-    return registry.topic("t")
+    return registry.topics.ensure("t")
 
 
 @pytest.mark.parametrize("is_deleted", [False, True])
@@ -222,10 +222,10 @@ def test_files_are_removed_a_few_in_a_turn(tmp_path, is_deleted):
     topic = make_files(registry)
     done = []
     if is_deleted:
-        registry.delete_topic("t")
+        registry.topics.delete("t")
     else:
         topic.empty()
-    registry.when_removed(lambda: done.append(files(tmp_path, "*.0000??.dat")))
+    registry.topics.when_removed(lambda: done.append(files(tmp_path, "*.0000??.dat")))
     left = [files(tmp_path, "*.0000??.dat")]
     assert left == [COUNT]
     while not done:
@@ -235,16 +235,16 @@ def test_files_are_removed_a_few_in_a_turn(tmp_path, is_deleted):
     assert done == [0]
     if is_deleted:
         assert not list(tmp_path.iterdir())
-    registry.when_removed(lambda: done.append(-1))  # nothing has to be waited for
+    registry.topics.when_removed(lambda: done.append(-1))  # nothing has to be waited for
     assert done == [0, -1]
-    registry.close()
+    registry.topics.close()
 
 
 def test_a_queue_made_again_keeps_its_new_files(tmp_path):
     """What is left of the old one goes before it is opened, and nothing of it comes again."""
     registry = make_registry(tmp_path, max_bytes_per_file=100)
     make_files(registry)
-    registry.delete_topic("t")
+    registry.topics.delete("t")
     turn(registry)
     assert files(tmp_path, "t.*.0000??.dat") == COUNT - 1
     topic = make_files(registry, 3)
@@ -253,7 +253,7 @@ def test_a_queue_made_again_keeps_its_new_files(tmp_path):
         turn(registry)
     assert files(tmp_path, "t.*.0000??.dat") == 3
     assert topic.depth == 3
-    registry.close()
+    registry.topics.close()
 
 
 def test_a_kill_before_the_files_of_an_emptied_queue_are_gone(tmp_path):
@@ -263,11 +263,11 @@ def test_a_kill_before_the_files_of_an_emptied_queue_are_gone(tmp_path):
     topic.empty()
     turn(registry)
     shutil.copytree(tmp_path / "data", tmp_path / "killed")
-    registry.close()
+    registry.topics.close()
     registry = make_registry(tmp_path / "killed", max_bytes_per_file=100)
-    assert registry.topic("t").depth == 0
+    assert registry.topics.ensure("t").depth == 0
     assert files(tmp_path / "killed", "t.*.0000??.dat") == 0
-    registry.close()
+    registry.topics.close()
 
 
 def test_what_the_thread_has_no_room_for_is_not_freed_by_the_loop(tmp_path, monkeypatch):
@@ -281,16 +281,16 @@ def test_what_the_thread_has_no_room_for_is_not_freed_by_the_loop(tmp_path, monk
         close(fd)
 
     monkeypatch.setattr(os, "close", note)
-    registry.delete_topic("t")
-    registry.when_removed(lambda: done.append(True))
+    registry.topics.delete("t")
+    registry.topics.when_removed(lambda: done.append(True))
     run_until(registry, lambda: done)
     assert [path for path in closed if path.endswith("(deleted)")] == []
-    registry.close()
+    registry.topics.close()
 
 
 def test_a_stop_removes_what_is_left(tmp_path):
     registry = make_registry(tmp_path, max_bytes_per_file=100)
     make_files(registry)
-    registry.delete_topic("t")
-    registry.close()
+    registry.topics.delete("t")
+    registry.topics.close()
     assert not list(tmp_path.iterdir())

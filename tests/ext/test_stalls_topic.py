@@ -28,16 +28,16 @@ def make_registry(data_path, part=PART, **flags):
 def registry(tmp_path):
     registry = make_registry(tmp_path)
     yield registry
-    for topic in registry.topics():
+    for topic in registry.topics.sorted():
         for channel in topic.channels():
             channel.empty()  # a stop has nothing to write
-    registry.close()
+    registry.topics.close()
 
 
 def run(registry):
     """The timers of one turn, and its end."""
-    registry.run_timers(now()[1] + 2)
-    registry.flush()
+    registry.timers.run(now()[1] + 2)
+    registry.turn.end()
 
 
 def run_all(registry, topic):
@@ -48,8 +48,8 @@ def run_all(registry, topic):
         turns += 1
         assert turns < 100_000
         if turns % 100 == 0:
-            registry.syncer.wait(registry.syncer.open_ticket - 1)
-            registry.on_synced()
+            registry.durability.syncer.wait(registry.durability.syncer.open_ticket - 1)
+            registry.turn.on_synced()
             let_pass(2_000_000)
     return turns
 
@@ -59,13 +59,13 @@ def drain(registry, name, topic=b"t"):
     fix_parts(1 << 60)
     peer = Peer(registry)
     peer.subscribe(topic, name.encode(), 2500)
-    registry.run_timers(let_pass(10 * SECOND_NS))
+    registry.timers.run(let_pass(10 * SECOND_NS))
     bodies, got = [], peer.receive()
     while got:
         messages = [data for kind, data in got if kind == 2]
         bodies += [data[26:] for data in messages]
         peer.send(b"".join(b"FIN " + data[10:26] + b"\n" for data in messages))
-        registry.run_timers(let_pass(10 * SECOND_NS))
+        registry.timers.run(let_pass(10 * SECOND_NS))
         got = peer.receive()
     peer.close()
     return bodies
@@ -80,7 +80,7 @@ def depths(topic):
 
 
 def test_a_backlog_is_passed_on_in_parts(registry):
-    topic = registry.topic("t")
+    topic = registry.topics.ensure("t")
     for body in numbers(0, 1000):
         topic.put(body)
     channel = topic.channel("c")
@@ -95,7 +95,7 @@ def test_a_backlog_is_passed_on_in_parts(registry):
 
 
 def test_to_many_channels_it_goes_one_after_the_other(registry):
-    topic = registry.topic("t")
+    topic = registry.topics.ensure("t")
     topic.pause()
     for number in range(100):
         topic.channel(f"c{number}")
@@ -113,17 +113,17 @@ def test_to_many_channels_it_goes_one_after_the_other(registry):
 
 def test_a_large_publish_to_many_channels_waits_at_the_topic(registry):
     """All of it was taken when its OK is given, and what comes behind it stays behind it."""
-    topic, peer = registry.topic("t"), Peer(registry)
+    topic, peer = registry.topics.ensure("t"), Peer(registry)
     for number in range(1000):
         topic.channel(f"c{number}")
     peer.send(mpub(b"t", *numbers(0, 50)))
-    registry.flush()
+    registry.turn.end()
     assert peer.decode_all() == [OK]
     assert topic.message_count == 50
     assert sum(depths(topic)) <= 2 * 50
     peer.send(pub(b"t", b"50") + mpub(b"t", b"51", b"52"))
     topic.put(b"53")
-    registry.flush()
+    registry.turn.end()
     assert peer.decode_all() == [OK, OK]
     run_all(registry, topic)
     assert depths(topic) == [54] * 1000
@@ -138,7 +138,7 @@ def test_a_large_publish_to_many_channels_waits_at_the_topic(registry):
 @pytest.mark.parametrize("deferred", [False, True])
 def test_a_publish_behind_a_backlog_passes_on_more_than_it_brings(registry, deferred):
     fix_parts(1000)
-    topic, peer = registry.topic("t"), Peer(registry)
+    topic, peer = registry.topics.ensure("t"), Peer(registry)
     topic.pause()
     topic.channel("c")
     for body in numbers(0, 5000):
@@ -157,7 +157,7 @@ def test_a_publish_behind_a_backlog_passes_on_more_than_it_brings(registry, defe
 
 def test_a_durable_publish_behind_a_backlog_passes_on_more_at_the_end_of_its_turn(tmp_path):
     registry = make_registry(tmp_path, 1000, mem_queue_size=0, sync_every=1)
-    topic, peer = registry.topic("t"), Peer(registry)
+    topic, peer = registry.topics.ensure("t"), Peer(registry)
     topic.pause()
     topic.channel("c")
     put_all(topic, b"\n".join(numbers(0, 3000)), False)
@@ -165,19 +165,19 @@ def test_a_durable_publish_behind_a_backlog_passes_on_more_at_the_end_of_its_tur
     topic.unpause()
     before = topic.depth
     peer.send(b"".join(pub(b"t", body) for body in numbers(3000, 3300)))
-    registry.flush()
+    registry.turn.end()
     assert topic.depth < before
     assert sync(registry, peer) == [[OK] * 300]
     run_all(registry, topic)
     sync(registry, peer)
     assert drain(registry, "c") == numbers(0, 3300)
-    registry.close()
+    registry.topics.close()
 
 
 def test_a_backlog_on_disk_moves_on_while_no_fsync_ends(tmp_path):
     """Where publishers are fast an fsync takes long; the backlog would grow meanwhile."""
     registry = make_registry(tmp_path, 1000, mem_queue_size=0)
-    topic, peer = registry.topic("t"), Peer(registry)
+    topic, peer = registry.topics.ensure("t"), Peer(registry)
     topic.pause()
     topic.channel("c")
     put_all(topic, b"\n".join(numbers(0, 100_000)), False)
@@ -186,16 +186,16 @@ def test_a_backlog_on_disk_moves_on_while_no_fsync_ends(tmp_path):
         before = topic.depth
         peer.send(mpub(b"t", *numbers(first, first + 500)))
         assert topic.depth < before
-        registry.flush()
+        registry.turn.end()
         peer.decode_all()
     assert topic.depth <= 50_000
     run_all(registry, topic)
     assert drain(registry, "c") == numbers(0, 150_000)
-    registry.close()
+    registry.topics.close()
 
 
 def test_deferred_messages_that_wait_for_a_first_channel(registry):
-    topic = registry.topic("t")
+    topic = registry.topics.ensure("t")
     for body in numbers(0, 300):
         topic.put(body, 1)
     channel = topic.channel("c")
@@ -203,7 +203,7 @@ def test_deferred_messages_that_wait_for_a_first_channel(registry):
     assert before <= PART
     topic.put(b"300")
     while topic.depth:
-        registry.run_timers(now()[1] + 2)
+        registry.timers.run(now()[1] + 2)
         assert channel.deferred_count - before <= 2 * PART
         before = channel.deferred_count
     assert sorted(drain(registry, "c"), key=int) == numbers(0, 301)
@@ -215,7 +215,7 @@ def test_a_first_overflow_of_many_channels_makes_a_few_files_in_a_turn(tmp_path,
         mode, {"mem_queue_size": 0, "sync_every": 1}
     )
     registry = make_registry(tmp_path, **flags)
-    topic, peer = registry.topic("t"), Peer(registry)
+    topic, peer = registry.topics.ensure("t"), Peer(registry)
     for number in range(50):
         topic.channel(f"c{number}")
     if mode == "memory":
@@ -238,12 +238,12 @@ def test_a_first_overflow_of_many_channels_makes_a_few_files_in_a_turn(tmp_path,
     for number in range(50):
         assert drain(registry, f"c{number}") == bodies
     sync(registry, peer)
-    registry.close()
+    registry.topics.close()
 
 
 def make_again(registry):
     """As a start makes a topic with its channels: nothing is passed on before all of them are there."""
-    topic = registry.topic("t")
+    topic = registry.topics.ensure("t")
     topic.pause()
     for number in range(5):
         topic.channel(f"c{number}")
@@ -261,20 +261,20 @@ def test_a_stop_in_the_middle_of_it(tmp_path, memory):
     topic.unpause()
     run(registry)
     assert len(set(depths(topic))) > 1  # some have more than others
-    registry.close()
+    registry.topics.close()
     registry = make_registry(tmp_path)
     topic = make_again(registry)
     run_all(registry, topic)
     for number in range(5):
         assert drain(registry, f"c{number}") == numbers(0, 100)
-    registry.close()
+    registry.topics.close()
 
 
 def test_a_kill_in_the_middle_of_it_loses_nothing(tmp_path):
     folder = tmp_path / "data"
     folder.mkdir()
     registry = make_registry(folder, mem_queue_size=0)
-    topic = registry.topic("t")
+    topic = registry.topics.ensure("t")
     topic.pause()
     for number in range(5):
         topic.channel(f"c{number}")
@@ -291,14 +291,14 @@ def test_a_kill_in_the_middle_of_it_loses_nothing(tmp_path):
         run_all(again, other)
         for number in range(5):
             assert set(drain(again, f"c{number}")) == set(numbers(0, 100))
-        again.close()
+        again.topics.close()
     run_all(registry, topic)
-    registry.close()
+    registry.topics.close()
 
 
 def test_a_channel_that_cannot_take_it_gets_it_later_and_nobody_twice(tmp_path):
     registry = make_registry(tmp_path, mem_queue_size=0)
-    topic = registry.topic("t")
+    topic = registry.topics.ensure("t")
     topic.pause()
     for name in "abc":
         topic.channel(name)
@@ -308,16 +308,16 @@ def test_a_channel_that_cannot_take_it_gets_it_later_and_nobody_twice(tmp_path):
     obstacle.mkdir()
     topic.unpause()
     for _ in range(50):
-        registry.run_timers(let_pass(SECOND_NS))
+        registry.timers.run(let_pass(SECOND_NS))
     assert topic.depth > 0
     assert depths(topic)[1] == 0
     obstacle.rmdir()
     for _ in range(50):
-        registry.run_timers(let_pass(SECOND_NS))
+        registry.timers.run(let_pass(SECOND_NS))
     assert topic.depth == 0
     for name in "abc":
         assert drain(registry, name) == numbers(0, 30)
-    registry.close()
+    registry.topics.close()
 
 
 @pytest.mark.parametrize("flags", [{}, {"mem_queue_size": 0}, {"mem_queue_size": 7}])
@@ -327,7 +327,7 @@ def test_channels_that_come_and_go_meanwhile(tmp_path, flags):
     print("seed", seed)
     dice = random.Random(seed)
     registry = make_registry(tmp_path, **flags)
-    topic = registry.topic("t")
+    topic = registry.topics.ensure("t")
     count, channels, made = 0, {}, 0
     for _ in range(300):
         action = dice.random()
@@ -359,12 +359,12 @@ def test_channels_that_come_and_go_meanwhile(tmp_path, flags):
         found = [int(body) for body in drain(registry, name)]
         assert found == sorted(set(found)), name
         assert found[len(found) - (count - since) :] == list(range(since, count)), name
-    registry.close()
+    registry.topics.close()
 
 
 def test_what_is_emptied_or_deleted_in_the_middle_of_it(registry):
     for verb in ("empty", "delete"):
-        topic = registry.topic(verb)
+        topic = registry.topics.ensure(verb)
         topic.pause()
         for number in range(5):
             topic.channel(f"c{number}")
@@ -373,7 +373,7 @@ def test_what_is_emptied_or_deleted_in_the_middle_of_it(registry):
         topic.unpause()
         run(registry)
         if verb == "delete":
-            registry.delete_topic("delete")
+            registry.topics.delete("delete")
         else:
             topic.empty()
             assert topic.depth == 0
@@ -399,12 +399,12 @@ LARGE = 12_000  # messages of an MPUB that is put in slices
 @pytest.mark.parametrize("flags", [{}, {"mem_queue_size": 0}])
 def test_a_large_mpub_is_put_in_slices(tmp_path, flags):
     registry = make_registry(tmp_path, 2000, **flags)
-    topic, peer, other = registry.topic("t"), Peer(registry), Peer(registry)
+    topic, peer, other = registry.topics.ensure("t"), Peer(registry), Peer(registry)
     channel = topic.channel("c")
     peer.send(mpub(b"t", *numbers(0, LARGE)) + pub(b"t", b"%d" % LARGE))
     assert topic.message_count <= 3000
     other.send(pub(b"u", b"x"))
-    registry.flush()
+    registry.turn.end()
     assert other.decode_all() == [OK]
     before = topic.message_count
     assert before <= 6000
@@ -420,12 +420,12 @@ def test_a_large_mpub_is_put_in_slices(tmp_path, flags):
     assert peer.session.pub_counts() == {"t": LARGE + 1}
     assert channel.message_count == LARGE + 1
     assert drain(registry, "c") == numbers(0, LARGE + 1)
-    registry.close()
+    registry.topics.close()
 
 
 def test_a_large_mpub_on_a_durable_broker(tmp_path):
     registry = make_registry(tmp_path, 2000, mem_queue_size=0, sync_every=1)
-    topic, peer = registry.topic("t"), Peer(registry)
+    topic, peer = registry.topics.ensure("t"), Peer(registry)
     topic.channel("c")
     peer.send(pub(b"t", b"0") + mpub(b"t", *numbers(1, LARGE)) + pub(b"t", b"%d" % LARGE))
     assert topic.find_channel("c").depth < LARGE
@@ -441,13 +441,13 @@ def test_a_large_mpub_on_a_durable_broker(tmp_path):
     assert topic.message_count == LARGE + 1
     sync(registry)
     assert drain(registry, "c") == numbers(0, LARGE + 1)
-    registry.close()
+    registry.topics.close()
 
 
 @pytest.mark.parametrize("flags", [{}, {"sync_every": 1}])
 def test_a_large_mpub_that_fails_keeps_what_was_put_before(tmp_path, flags):
     registry = make_registry(tmp_path, 2000, mem_queue_size=0, max_bytes_per_file=100_000, **flags)
-    topic, peer = registry.topic("t"), Peer(registry)
+    topic, peer = registry.topics.ensure("t"), Peer(registry)
     channel = topic.channel("c")
     obstacle = tmp_path / "t:c.diskqueue.000001.dat"
     obstacle.mkdir()
@@ -462,12 +462,12 @@ def test_a_large_mpub_that_fails_keeps_what_was_put_before(tmp_path, flags):
     assert channel.depth % 1024 == 0
     obstacle.rmdir()
     assert drain(registry, "c") == numbers(0, channel.depth or LARGE)[: channel.message_count]
-    registry.close()
+    registry.topics.close()
 
 
 def test_whoever_leaves_in_the_middle_of_a_large_mpub(registry):
     fix_parts(2000)
-    topic, peer = registry.topic("t"), Peer(registry)
+    topic, peer = registry.topics.ensure("t"), Peer(registry)
     topic.channel("c")
     peer.send(mpub(b"t", *numbers(0, LARGE)))
     peer.close()
@@ -484,7 +484,7 @@ CHANNELS = 100
 
 def make_channels(registry):
     """With a message in each."""
-    topic = registry.topic("t")
+    topic = registry.topics.ensure("t")
     for number in range(CHANNELS):
         topic.channel(f"c{number}")
     topic.put(b"x")
@@ -493,7 +493,7 @@ def make_channels(registry):
 def changes_of(registry):
     """What the registry tells of channels that go, as it does."""
     found = []
-    registry.on_change = lambda kind, topic, channel: (
+    registry.topics.on_change = lambda kind, topic, channel: (
         found.append(channel) if kind == "channel-" else None
     )
     return found
@@ -506,12 +506,12 @@ def test_a_topic_is_deleted_a_few_channels_in_a_turn(tmp_path):
     peer = Peer(registry)
     peer.subscribe(b"t", b"c99", 1)
     assert len(peer.receive()) == 2
-    run_until(registry, lambda: registry.topic("t").depth == 0)
+    run_until(registry, lambda: registry.topics.ensure("t").depth == 0)
     gone, removed = changes_of(registry), []
     fix_parts(PART * 16)
-    registry.delete_topic("t")
-    assert registry.find_topic("t") is None
-    registry.when_removed(lambda: removed.append(True))
+    registry.topics.delete("t")
+    assert registry.topics.find("t") is None
+    registry.topics.when_removed(lambda: removed.append(True))
     found = [len(gone)]
     while not removed:
         run(registry)
@@ -520,7 +520,7 @@ def test_a_topic_is_deleted_a_few_channels_in_a_turn(tmp_path):
     assert gone == [f"c{number}" for number in range(CHANNELS)]
     assert list(tmp_path.glob("t*.diskqueue.*")) == []
     assert peer.transport.is_closing
-    registry.close()
+    registry.topics.close()
 
 
 def test_a_topic_made_again_before_all_its_channels_are_deleted(tmp_path):
@@ -529,29 +529,29 @@ def test_a_topic_made_again_before_all_its_channels_are_deleted(tmp_path):
     make_channels(registry)
     gone = changes_of(registry)
     fix_parts(PART * 16)
-    registry.delete_topic("t")
+    registry.topics.delete("t")
     assert len(gone) < CHANNELS
-    topic = registry.topic("t")
+    topic = registry.topics.ensure("t")
     assert len(gone) == CHANNELS
     channel = topic.channel("c99")
     assert (channel.depth, topic.depth) == (0, 0)
     topic.put(b"new")
     removed = []
-    registry.when_removed(lambda: removed.append(True))
+    registry.topics.when_removed(lambda: removed.append(True))
     while not removed:
         run(registry)
-    registry.close()
-    assert make_registry(tmp_path).topic("t").channel("c99").depth == 1
+    registry.topics.close()
+    assert make_registry(tmp_path).topics.ensure("t").channel("c99").depth == 1
 
 
 def test_a_stop_before_all_channels_of_a_topic_are_deleted(tmp_path):
     registry = make_registry(tmp_path, part=1 << 60, mem_queue_size=0)
     make_channels(registry)
     fix_parts(PART * 16)
-    registry.delete_topic("t")
+    registry.topics.delete("t")
     removed = []
-    registry.when_removed(lambda: removed.append(True))
-    registry.close()
+    registry.topics.when_removed(lambda: removed.append(True))
+    registry.topics.close()
     assert removed == [True]
     assert list(tmp_path.glob("t*.diskqueue.*")) == []
 
@@ -563,9 +563,9 @@ def test_a_publish_to_a_topic_that_is_being_deleted_makes_it_again(tmp_path):
     peer.send(pub(b"t", b"x"))
     assert peer.receive() == [OK]
     fix_parts(PART * 16)
-    registry.delete_topic("t")
+    registry.topics.delete("t")
     peer.send(pub(b"t", b"y"))
     assert peer.receive() == [OK]
-    assert registry.topic("t").depth == 1
-    assert registry.topic("t").channels() == []
-    registry.close()
+    assert registry.topics.ensure("t").depth == 1
+    assert registry.topics.ensure("t").channels() == []
+    registry.topics.close()

@@ -135,7 +135,7 @@ def test_messages_of_the_pool_do_not_touch_each_other(dice):
 @pytest.mark.parametrize("way", ["deferred", "in flight"])
 def test_a_deleted_queue_is_charged_no_more(tmp_path, way):
     registry = make_registry(tmp_path, mem_queue_size=100_000)
-    topic, before = registry.topic("t"), used_bytes()
+    topic, before = registry.topics.ensure("t"), used_bytes()
     topic.channel("c")
     for _ in range(50_000):
         topic.put(b"x" * 100, 3_600_000 * (way == "deferred"))
@@ -143,19 +143,19 @@ def test_a_deleted_queue_is_charged_no_more(tmp_path, way):
     for _ in range(20 if way == "in flight" else 0):
         peers.append(Peer(registry))
         peers[-1].subscribe(b"t", b"c", 2500)
-    registry.flush()
+    registry.turn.end()
     assert used_bytes() > before + 50_000 * 150
     for peer in peers:
         peer.close()
-    registry.delete_topic("t")
-    registry.close()
+    registry.topics.delete("t")
+    registry.topics.close()
     assert used_bytes() < before + (1 << 20)
 
 
 def test_pinned_deliveries_are_freed_in_the_end(tmp_path):
     """Somebody looks for a deferred message while its queue is deleted."""
     registry = make_registry(tmp_path, mem_queue_size=100_000)
-    topic, before = registry.topic("t"), (used_bytes(), live_deliveries())
+    topic, before = registry.topics.ensure("t"), (used_bytes(), live_deliveries())
     channel = topic.channel("c")
     for _ in range(50_000):
         topic.put(b"x", 3_600_000)
@@ -164,9 +164,9 @@ def test_pinned_deliveries_are_freed_in_the_end(tmp_path):
     fix_parts(100)
     search.go_on()
     assert not search.is_over
-    registry.delete_topic("t")
+    registry.topics.delete("t")
     while live_deliveries() != before[1]:
-        registry.run_timers(let_pass(1000))
+        registry.timers.run(let_pass(1000))
     del other
     while not search.is_over:
         search.go_on()
@@ -174,7 +174,7 @@ def test_pinned_deliveries_are_freed_in_the_end(tmp_path):
     assert used_bytes() > before[0] + (1 << 20)
     del search
     assert used_bytes() < before[0] + (1 << 20)
-    registry.close()
+    registry.topics.close()
 
 
 def test_a_drained_pool_has_empty_slabs_for_the_next():

@@ -50,7 +50,7 @@ class Scene:
         self.registry, self.dice = registry, dice
         self.model = NearestFirst()
         self.producer = Peer(registry)
-        self.channel = registry.topic("t").channel("c")
+        self.channel = registry.topics.ensure("t").channel("c")
         self.consumers = {}
         self.ids = {}
         self.published = 0
@@ -103,7 +103,7 @@ class Scene:
         for body in list(self.model.in_flight):
             self.model.requeue(body)
         self.is_ordered = False
-        self.registry.run_timers(let_pass(11 * SECOND_NS))
+        self.registry.timers.run(let_pass(11 * SECOND_NS))
 
     def look(self):
         arrived = []
@@ -140,7 +140,7 @@ def test_nearest_first_against_its_model(tmp_path, seed, memory):
         assert (sum(taken) == 0) == (memory == 0)
     for peer in [*scene.consumers.values(), scene.producer]:
         peer.close()
-    registry.close()
+    registry.topics.close()
 
 
 @pytest.mark.parametrize("place", [("z", "r"), ("y", "r"), ("y", "s")])
@@ -153,7 +153,7 @@ def test_in_turn_among_those_equally_near(tmp_path, place):
     got = [[body for _, body in messages(peer)] for peer in peers]
     assert got == [[b"0", b"3", b"6"], [b"1", b"4", b"7"], [b"2", b"5", b"8"]]
     assert messages(others[0]) == []
-    registry.close()
+    registry.topics.close()
 
 
 def test_the_first_identify_counts(tmp_path):
@@ -166,8 +166,8 @@ def test_the_first_identify_counts(tmp_path):
     publish(producer, b"1", b"2")
     assert [body for _, body in messages(near)] == [b"1"]
     assert [body for _, body in messages(moved)] == [b"2"]
-    assert registry.topic("t").channel("c").taken_counts == (0, 1, 1)
-    registry.close()
+    assert registry.topics.ensure("t").channel("c").taken_counts == (0, 1, 1)
+    registry.topics.close()
 
 
 def test_two_empty_names_are_equal(tmp_path):
@@ -178,8 +178,8 @@ def test_two_empty_names_are_equal(tmp_path):
     publish(producer, b"1", b"2")
     assert [body for _, body in messages(here)] == [b"1"]
     assert [body for _, body in messages(silent)] == [b"2"]
-    assert registry.topic("t").channel("c").taken_counts == (1, 0, 1)
-    registry.close()
+    assert registry.topics.ensure("t").channel("c").taken_counts == (1, 0, 1)
+    registry.topics.close()
 
 
 @pytest.mark.parametrize("experiment", [[], ["topology"]])
@@ -189,5 +189,5 @@ def test_without_the_experiment_all_are_as_near(tmp_path, experiment):
     peers = [subscribed(registry, place, 10) for place in (("y", "s"), ("z", "r"))]
     publish(producer, *[b"%d" % number for number in range(6)])
     assert [len(messages(peer)) for peer in peers] == [3, 3]
-    assert registry.topic("t").channel("c").taken_counts == (0, 0, 0)
-    registry.close()
+    assert registry.topics.ensure("t").channel("c").taken_counts == (0, 0, 0)
+    registry.topics.close()

@@ -20,13 +20,13 @@ def publish(peer, count):
 def test_what_is_only_in_memory(tmp_path, mem_queue_size, expected):
     """Waiting, deferred, in flight, finished, given back; what was delivered from the disk has a record there."""
     registry = make_registry(tmp_path, mem_queue_size=mem_queue_size, sync_every=1)
-    registry.topic("t").channel("c")
-    registry.topic("t").channel("e#ephemeral")
+    registry.topics.ensure("t").channel("c")
+    registry.topics.ensure("t").channel("e#ephemeral")
     peer, consumer = Peer(registry), Peer(registry)
     found = []
 
     def look():
-        found.append(count_unstored(registry.topics()))
+        found.append(count_unstored(registry.topics.sorted()))
 
     publish(peer, 5)
     look()
@@ -39,7 +39,7 @@ def test_what_is_only_in_memory(tmp_path, mem_queue_size, expected):
     consumer.send(b"FIN %s\nRDY 0\n" % one)
     look()
     consumer.close()
-    registry.run_timers(let_pass(0))
+    registry.timers.run(let_pass(0))
     look()
     assert found == expected
-    registry.close()
+    registry.topics.close()

@@ -71,6 +71,6 @@ def test_input_that_is_held_stays_below_the_limits(tmp_path, seed):
                 assert len(room) <= 2 * limit
             assert len(peer.connection.get_buffer(1).waiting()) <= limit + 65536
         peer.close()
-    for topic in registry.topics():
-        registry.delete_topic(topic.name)
-    registry.close()
+    for topic in registry.topics.sorted():
+        registry.topics.delete(topic.name)
+    registry.topics.close()

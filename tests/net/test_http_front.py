@@ -61,7 +61,7 @@ class Front:
     def __init__(self, folder):
         self.turns = Turns()
         self.registry = make_registry(folder)
-        self.registry.topic("t")
+        self.registry.topics.ensure("t")
         self.replies = 0
         self.shortcut = PublishShortcut(self.registry, self.reply, asks_host=False)
         self.waiting = []
@@ -84,11 +84,11 @@ class Front:
         if request.path == "/wait":
             self.waiting.append(asyncio.get_running_loop().create_future())
             return self.waiting[-1]
-        self.registry.topic("t").put(request.body)
+        self.registry.topics.ensure("t").put(request.body)
         return Response(200, b"handled")
 
     def published(self):
-        return self.registry.find_topic("t").message_count
+        return self.registry.topics.find("t").message_count
 
     async def hear(self, *pieces):
         for piece in pieces:
@@ -120,7 +120,7 @@ def front(talk):
             one = Front(tmp_path)
             await talk(one)
             one.protocol.connection_lost(None)
-            one.registry.close()
+            one.registry.topics.close()
             assert errors == []
 
         with asyncio.Runner(loop_factory=Loop) as runner:

@@ -270,4 +270,4 @@ def test_nothing_is_begun_when_the_loop_ends(tmp_path, turns_left):
     # Its handler is done in the first turn, and its answer in hand in the second.
     assert found[0].wire.answers.count(b"200 OK") == turns_left // 2
     assert (found[0].begun, left) == (1, [])
-    found[0].registry.close()
+    found[0].registry.topics.close()

@@ -426,7 +426,7 @@ def test_nothing_else_is_open(tmp_path):
         (method, path) for path, methods in routes for method in methods if not methods[method].need
     }
     assert found == {(method, target.partition("?")[0]) for method, target in OPEN}
-    server.registry.close()
+    server.registry.topics.close()
 
 
 @pytest.mark.parametrize(("method", "target"), ALL)

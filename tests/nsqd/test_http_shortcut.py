@@ -32,11 +32,11 @@ def compare(folder, talk, **changed):
     results, brokers = [], []
     for has_shortcut in (True, False):
         broker = HttpBroker(folder / str(has_shortcut), has_shortcut, **changed)
-        broker.registry.topic("t")
+        broker.registry.topics.ensure("t")
         brokers.append(broker)
         before = answered()
         results.append((asyncio.run(talk(broker)), broker.topics(), answered() - before))
-        broker.registry.close()
+        broker.registry.topics.close()
     for one, other in zip(*results, strict=True):
         assert one == other
     return brokers[0]
@@ -209,7 +209,7 @@ def test_random_mixes(tmp_path):
 
     broker = compare(tmp_path, talk, mem_queue_size=100_000)
     # The shortcut had its share: about three of four messages never saw a handler.
-    assert broker.registry.find_topic("t").message_count > len(broker.asked) > 0
+    assert broker.registry.topics.find("t").message_count > len(broker.asked) > 0
 
 
 def test_exiting_broker_refuses(tmp_path):
@@ -217,7 +217,7 @@ def test_exiting_broker_refuses(tmp_path):
         first = await broker.hear([PLAIN[0]])
         protocol, wire = broker.connect()
         protocol.data_received(PLAIN[0])
-        broker.registry.close()
+        broker.registry.topics.close()
         protocol.data_received(PLAIN[0] + PLAIN[4])
         return first, DATE.sub(b"", wire.written)
 
@@ -238,15 +238,15 @@ def test_disk_that_cannot_be_written(tmp_path):
 
     broker = compare(tmp_path, talk, mem_queue_size=0)
     assert broker.asked == []
-    assert "NOK" in broker.registry.health()
-    assert broker.registry.find_topic("t").depth == 0
+    assert "NOK" in broker.registry.durability.health()
+    assert broker.registry.topics.find("t").depth == 0
 
 
 def test_topic_that_is_deleted_in_between(tmp_path):
     async def talk(broker):
         protocol, wire = broker.connect()
         protocol.data_received(PLAIN[0])
-        broker.registry.delete_topic("t")
+        broker.registry.topics.delete("t")
         protocol.data_received(PLAIN[0][:-1])
         protocol.data_received(PLAIN[0][-1:])
         protocol.data_received(PLAIN[0])
@@ -254,7 +254,7 @@ def test_topic_that_is_deleted_in_between(tmp_path):
 
     broker = compare(tmp_path, talk)
     assert broker.asked == [b"/pub?topic=t"]  # which made it anew
-    assert broker.registry.find_topic("t").message_count == 2
+    assert broker.registry.topics.find("t").message_count == 2
 
 
 def test_peer_that_does_not_read_gets_no_more_answers(tmp_path):
@@ -278,9 +278,9 @@ def test_peer_that_does_not_read_gets_no_more_answers(tmp_path):
         return asked == len(broker.asked), wire.written.count(b"200 OK")
 
     broker = HttpBroker(tmp_path / "one", has_shortcut=True)
-    broker.registry.topic("t")
+    broker.registry.topics.ensure("t")
     assert asyncio.run(talk(broker)) == (True, 1503)
-    broker.registry.close()
+    broker.registry.topics.close()
 
 
 @pytest.mark.parametrize(
@@ -289,14 +289,14 @@ def test_peer_that_does_not_read_gets_no_more_answers(tmp_path):
 def test_brokers_without_a_shortcut(tmp_path, changed):
     broker = HttpBroker(tmp_path / "one", has_shortcut=True, **changed)
     assert broker.shortcut is None
-    broker.registry.close()
+    broker.registry.topics.close()
 
 
 def test_durable_broker_cannot_have_one(tmp_path):
     broker = HttpBroker(tmp_path / "one", has_shortcut=False, mem_queue_size=0, sync_every=1)
     with pytest.raises(ValueError, match="durable"):
         PublishShortcut(broker.registry, reply, asks_host=False)
-    broker.registry.close()
+    broker.registry.topics.close()
 
 
 def test_what_goes_wrong_inside_is_logged(caplog):

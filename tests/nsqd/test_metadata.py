@@ -48,7 +48,7 @@ class FakeTopic(FakeChannel):
         self.paused = False
 
 
-class FakeRegistry:
+class FakeTopics:
     """Names only; `said` keeps what was asked for, in order."""
 
     def __init__(self):
@@ -56,46 +56,46 @@ class FakeRegistry:
         self.said = []
         self.on_change = None
 
-    def topic(self, name):
+    def ensure(self, name):
         return self.found.setdefault(name, FakeTopic(name, self.said))
 
-    def topics(self):
+    def sorted(self):
         return [self.found[name] for name in sorted(self.found)]
 
 
 @pytest.fixture
-def registry():
-    return FakeRegistry()
+def topics():
+    return FakeTopics()
 
 
-def test_bytes_are_those_of_nsqd(registry):
-    assert encode(registry) == b'{"topics":null,"version":"1.3.0"}'
-    registry.topic("orders").channel("billing").pause()
-    registry.topic("orders").channel("c#ephemeral")
-    registry.topic("t#ephemeral").channel("x")
-    registry.topic("alone").pause()
-    assert encode(registry) == (
+def test_bytes_are_those_of_nsqd(topics):
+    assert encode(topics) == b'{"topics":null,"version":"1.3.0"}'
+    topics.ensure("orders").channel("billing").pause()
+    topics.ensure("orders").channel("c#ephemeral")
+    topics.ensure("t#ephemeral").channel("x")
+    topics.ensure("alone").pause()
+    assert encode(topics) == (
         b'{"topics":[{"name":"alone","paused":true,"channels":null},'
         b'{"name":"orders","paused":false,"channels":[{"name":"billing","paused":true}]}],"version":"1.3.0"}'
     )
 
 
-def test_what_was_written_is_read(registry, tmp_path):
-    registry.topic("a").channel("x").pause()
-    registry.topic("b").pause()
-    metadata.write(str(tmp_path), encode(registry))
-    second = FakeRegistry()
+def test_what_was_written_is_read(topics, tmp_path):
+    topics.ensure("a").channel("x").pause()
+    topics.ensure("b").pause()
+    metadata.write(str(tmp_path), encode(topics))
+    second = FakeTopics()
     load(second, str(tmp_path))
-    assert encode(second) == encode(registry)
+    assert encode(second) == encode(topics)
 
 
-def test_the_topic_waits_until_all_its_channels_are_there(registry, tmp_path):
+def test_the_topic_waits_until_all_its_channels_are_there(topics, tmp_path):
     (tmp_path / FILE_NAME).write_text(
         '{"topics":[{"name":"t","channels":[{"name":"a"},{"name":"b"}]}]}'
     )
-    load(registry, str(tmp_path))
-    assert registry.said == [("channel", "t", "a", True), ("channel", "t", "b", True)]
-    assert not registry.topic("t").paused
+    load(topics, str(tmp_path))
+    assert topics.said == [("channel", "t", "a", True), ("channel", "t", "b", True)]
+    assert not topics.ensure("t").paused
 
 
 def test_duplicates_merge_and_bad_names_are_skipped(caplog):
@@ -139,7 +139,7 @@ def test_duplicates_merge_and_bad_names_are_skipped(caplog):
         pytest.param(b'{"topics":' * 100_000, id="deep topics"),
     ],
 )
-def test_no_metadata(registry, tmp_path, caplog, data):
+def test_no_metadata(topics, tmp_path, caplog, data):
     """Topics and channels are found by their files, and the broken one stays under another name."""
     for name in ("a", "a:c", "b:d", "bad!name"):
         (tmp_path / f"{name}.diskqueue.000003.dat").write_bytes(b"x")
@@ -147,8 +147,8 @@ def test_no_metadata(registry, tmp_path, caplog, data):
     (tmp_path / "g.diskqueue.000000.dat").mkdir()
     path = tmp_path / FILE_NAME
     path.write_bytes(data)
-    assert load(registry, str(tmp_path)) is None
-    found = {topic.name: [one.name for one in topic.channels()] for topic in registry.topics()}
+    assert load(topics, str(tmp_path)) is None
+    found = {topic.name: [one.name for one in topic.channels()] for topic in topics.sorted()}
     assert found == {"a": ["c", "e"], "b": ["d"]}
     assert path.samefile(tmp_path / "nsqd.dat.bad")
     (warning,) = [each.getMessage() for each in caplog.records]
@@ -159,21 +159,21 @@ def test_no_metadata(registry, tmp_path, caplog, data):
     )
 
 
-def test_each_broken_file_is_kept(registry, tmp_path, loop):
+def test_each_broken_file_is_kept(topics, tmp_path, loop):
     path = tmp_path / FILE_NAME
     for number, name in enumerate(["nsqd.dat.bad", "nsqd.dat.bad.1", "nsqd.dat.bad.2"]):
         path.write_text(f"broken {number}")
-        started(registry, tmp_path, loop).close()
+        started(topics, tmp_path, loop).close()
         assert json.loads(path.read_bytes())["version"] == "1.3.0"
         assert (tmp_path / name).read_text() == f"broken {number}"
     assert len(list(tmp_path.iterdir())) == 4
 
 
-def test_a_folder_or_a_pipe_of_that_name(registry, tmp_path, loop, caplog):
+def test_a_folder_or_a_pipe_of_that_name(topics, tmp_path, loop, caplog):
     path = tmp_path / FILE_NAME
     for make in (Path.mkdir, os.mkfifo):
         make(path)
-        started(registry, tmp_path, loop).close()
+        started(topics, tmp_path, loop).close()
         assert path.is_file()
         path.unlink()
         (warning,) = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
@@ -181,17 +181,17 @@ def test_a_folder_or_a_pipe_of_that_name(registry, tmp_path, loop, caplog):
         caplog.clear()
 
 
-def test_a_disk_that_does_not_give_it(registry, tmp_path, monkeypatch, caplog):
+def test_a_disk_that_does_not_give_it(topics, tmp_path, monkeypatch, caplog):
     def read(_folder):
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     (tmp_path / FILE_NAME).write_text("{}")
     monkeypatch.setattr(metadata, "read", read)
-    assert load(registry, str(tmp_path)) is None
+    assert load(topics, str(tmp_path)) is None
     assert "cannot be used - input/output error: 0 topics" in caplog.text
 
 
-def test_what_may_not_be_read_is_for_the_operator(registry, tmp_path, monkeypatch):
+def test_what_may_not_be_read_is_for_the_operator(topics, tmp_path, monkeypatch):
     def refuse(_path):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
@@ -200,7 +200,7 @@ def test_what_may_not_be_read_is_for_the_operator(registry, tmp_path, monkeypatc
         OptionsError,
         match=rf"^failed to read metadata from {tmp_path}/nsqd.dat - permission denied$",
     ):
-        load(registry, str(tmp_path))
+        load(topics, str(tmp_path))
 
 
 @pytest.fixture
@@ -210,28 +210,28 @@ def loop():
     made.close()
 
 
-def started(registry, folder, loop):
+def started(topics, folder, loop):
     """As a broker does it; the caller closes it."""
-    file = MetadataFile(registry, str(folder))
+    file = MetadataFile(topics, str(folder))
     file.load()
     file.begin(loop)
     return file
 
 
-def test_an_unchanged_file_is_not_written_again(registry, tmp_path, loop):
+def test_an_unchanged_file_is_not_written_again(topics, tmp_path, loop):
     path = tmp_path / FILE_NAME
-    started(registry, tmp_path, loop).close()
+    started(topics, tmp_path, loop).close()
     before = path.stat()
     leftover = tmp_path / "nsqd.dat.4711.tmp"
     leftover.write_text("{")
     other = tmp_path / "nsqd.dat.mine.tmp"
     other.write_text("{")
-    started(registry, tmp_path, loop).close()
+    started(topics, tmp_path, loop).close()
     assert (path.stat().st_ino, path.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
     assert sorted(tmp_path.iterdir()) == [path, other]
 
 
-def test_no_room_at_the_start(registry, tmp_path, monkeypatch, caplog):
+def test_no_room_at_the_start(topics, tmp_path, monkeypatch, caplog):
     """It starts, says so once, and writes as soon as it can."""
     (tmp_path / FILE_NAME).write_text('{"topics":[{"name":"t","paused":true}]}')
     (tmp_path / "t:c.diskqueue.000000.dat").write_text("x")
@@ -248,7 +248,7 @@ def test_no_room_at_the_start(registry, tmp_path, monkeypatch, caplog):
 
     async def scenario():
         caplog.set_level("INFO")
-        file = started(registry, tmp_path, asyncio.get_running_loop())
+        file = started(topics, tmp_path, asyncio.get_running_loop())
         for _ in range(3):
             with pytest.raises(OSError, match="space"):
                 await file.persist()
@@ -269,7 +269,7 @@ def test_no_room_at_the_start(registry, tmp_path, monkeypatch, caplog):
     ]
 
 
-def test_an_answer_waits_for_the_file_and_nobody_else_does(registry, tmp_path, monkeypatch):
+def test_an_answer_waits_for_the_file_and_nobody_else_does(topics, tmp_path, monkeypatch):
     may_write = threading.Event()
     real = metadata.write
 
@@ -278,13 +278,13 @@ def test_an_answer_waits_for_the_file_and_nobody_else_does(registry, tmp_path, m
         real(folder, data)
 
     async def scenario():
-        file = started(registry, tmp_path, asyncio.get_running_loop())
+        file = started(topics, tmp_path, asyncio.get_running_loop())
         monkeypatch.setattr(metadata_file, "write", slow_write)
-        registry.topic("a").pause()
+        topics.ensure("a").pause()
         first = asyncio.ensure_future(file.persist())
         while not file._is_busy:
             await asyncio.sleep(0)
-        registry.topic("b").pause()
+        topics.ensure("b").pause()
         others = [asyncio.ensure_future(file.persist()) for _ in range(3)]
         await asyncio.sleep(0)
         assert not first.done()
@@ -297,9 +297,9 @@ def test_an_answer_waits_for_the_file_and_nobody_else_does(registry, tmp_path, m
     asyncio.run(scenario())
 
 
-def test_missing_file_is_a_fresh_start(registry, tmp_path):
-    assert load(registry, str(tmp_path)) == b""
-    assert registry.found == {}
+def test_missing_file_is_a_fresh_start(topics, tmp_path):
+    assert load(topics, str(tmp_path)) == b""
+    assert topics.found == {}
 
 
 def test_file_is_private_and_leaves_nothing_beside(tmp_path):
@@ -317,16 +317,16 @@ def test_failed_write_keeps_the_old_file(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == [FILE_NAME]
 
 
-def test_an_older_snapshot_never_wins(registry, tmp_path):
-    file = MetadataFile(registry, str(tmp_path))
+def test_an_older_snapshot_never_wins(topics, tmp_path):
+    file = MetadataFile(topics, str(tmp_path))
     older = file._snapshot()
-    registry.topic("t")
+    topics.ensure("t")
     file._write(*file._snapshot())
     file._write(*older)
     assert b'"t"' in (tmp_path / FILE_NAME).read_bytes()
 
 
-def test_changes_are_gathered_and_ephemeral_ones_cost_nothing(registry, tmp_path, monkeypatch):
+def test_changes_are_gathered_and_ephemeral_ones_cost_nothing(topics, tmp_path, monkeypatch):
     written = []
     may_write = threading.Event()
     running = both_written = None
@@ -343,22 +343,22 @@ def test_changes_are_gathered_and_ephemeral_ones_cost_nothing(registry, tmp_path
         nonlocal running, both_written
         running = loop = asyncio.get_running_loop()
         both_written = asyncio.Event()
-        file = MetadataFile(registry, str(tmp_path))
+        file = MetadataFile(topics, str(tmp_path))
         file.begin(loop)
         monkeypatch.setattr(metadata_file, "write", slow_write)
-        registry.on_change = file.changed
-        registry.on_change("topic+", "t#ephemeral", None)
-        registry.on_change("channel+", "t", "c#ephemeral")
+        topics.on_change = file.changed
+        topics.on_change("topic+", "t#ephemeral", None)
+        topics.on_change("channel+", "t", "c#ephemeral")
         await asyncio.sleep(0)
         assert not file._is_busy
         for name in ("a", "b", "c"):
-            registry.topic(name)
-            registry.on_change("topic+", name, None)
+            topics.ensure(name)
+            topics.on_change("topic+", name, None)
         await asyncio.sleep(0)
         assert file._is_busy
         for name in ("d", "e"):
-            registry.topic(name)
-            registry.on_change("topic+", name, None)
+            topics.ensure(name)
+            topics.on_change("topic+", name, None)
         may_write.set()
         await asyncio.wait_for(both_written.wait(), 10)
         file.close()
@@ -370,7 +370,7 @@ def test_changes_are_gathered_and_ephemeral_ones_cost_nothing(registry, tmp_path
     ]
 
 
-def test_queues_that_the_file_does_not_name(registry, tmp_path, caplog):
+def test_queues_that_the_file_does_not_name(topics, tmp_path, caplog):
     """A kill came before it was written."""
     for name in ("a", "a:c", "b:d", "gone", "bad!name", "a:b:c"):
         (tmp_path / f"{name}.diskqueue.000000.dat").write_bytes(b"" if name == "gone" else b"x")
@@ -379,10 +379,10 @@ def test_queues_that_the_file_does_not_name(registry, tmp_path, caplog):
     (tmp_path / FILE_NAME).write_text(
         json.dumps({"topics": [{"name": "a", "paused": True, "channels": None}]})
     )
-    load(registry, str(tmp_path))
-    found = {topic.name: [one.name for one in topic.channels()] for topic in registry.topics()}
+    load(topics, str(tmp_path))
+    found = {topic.name: [one.name for one in topic.channels()] for topic in topics.sorted()}
     assert found == {"a": ["c"], "b": ["d"]}
-    assert [topic.paused for topic in registry.topics()] == [True, False]
+    assert [topic.paused for topic in topics.sorted()] == [True, False]
     assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
         "messages of channel c of topic a are here, and nsqd.dat does not name it",
         "messages of channel d of topic b are here, and nsqd.dat does not name it",
@@ -393,58 +393,58 @@ def test_queues_that_the_file_does_not_name(registry, tmp_path, caplog):
 def test_random_changes(tmp_path, seed):
     """What is made anew in parts is what would be made of everything."""
     chance = random.Random(seed)
-    registry = make_registry(tmp_path)
-    file = MetadataFile(registry, str(tmp_path))
+    topics = make_registry(tmp_path).topics
+    file = MetadataFile(topics, str(tmp_path))
     listing = file._listing
-    registry.on_change = file.changed
+    topics.on_change = file.changed
     for _ in range(30):
         for _ in range(chance.choice([0, 1, 5, 300])):
-            change(registry, chance)
+            change(topics, chance)
         steps = listing.write()
         while next(steps, "end") != "end":
             if chance.random() < 0.02:
-                change(registry, chance)
+                change(topics, chance)
         json.loads(listing.text())  # of a moment that never was, but whole
         for _ in listing.write():
             pass
-        assert listing.text() == encode(registry)
-    registry.on_change = None
-    registry.close()
+        assert listing.text() == encode(topics)
+    topics.on_change = None
+    topics.close()
 
 
-def change(registry, chance):
+def change(topics, chance):
     name = f"t{chance.randrange(1000)}" + chance.choice(["", "", "#ephemeral"])
     channel = f"c{chance.randrange(100)}" + chance.choice(["", "", "#ephemeral"])
-    topic = registry.find_topic(name)
+    topic = topics.find(name)
     if topic is None:
-        registry.topic(name)
+        topics.ensure(name)
     elif chance.random() < 0.3:
-        registry.delete_topic(name)
+        topics.delete(name)
     elif topic.find_channel(channel) is None:
         topic.channel(channel)
     else:
         topic.delete_channel(channel)
 
 
-def test_only_what_changed_is_made_anew(registry):
-    listing = Listing(registry)
+def test_only_what_changed_is_made_anew(topics):
+    listing = Listing(topics)
     for number in range(10_000):
-        registry.topic(f"t{number}")
+        topics.ensure(f"t{number}")
     assert len(list(listing.write())) == 10_000
     assert list(listing.write()) == []
-    registry.topic("t5").channel("c")
+    topics.ensure("t5").channel("c")
     listing.note("channel+", "t5")
     assert len(list(listing.write())) <= BLOCK_COUNT_MAX + 2
-    assert listing.text() == encode(registry)
+    assert listing.text() == encode(topics)
 
 
-def test_a_long_list_is_made_in_parts(registry, tmp_path):
+def test_a_long_list_is_made_in_parts(topics, tmp_path):
     for number in range(1000):
-        registry.topic(f"t{number}")
+        topics.ensure(f"t{number}")
 
     async def scenario():
-        file = started(registry, tmp_path, asyncio.get_running_loop())
-        registry.topic("t500").pause()
+        file = started(topics, tmp_path, asyncio.get_running_loop())
+        topics.ensure("t500").pause()
         fix_parts(10 * PIECE_UNITS)
         waiting = asyncio.ensure_future(file.persist())
         turns = 0
@@ -458,29 +458,29 @@ def test_a_long_list_is_made_in_parts(registry, tmp_path):
         asyncio.run(scenario())
     finally:
         fix_parts(0)
-    assert (tmp_path / FILE_NAME).read_bytes() == encode(registry)
+    assert (tmp_path / FILE_NAME).read_bytes() == encode(topics)
 
 
-def test_writes_are_far_apart(registry, tmp_path, monkeypatch):
+def test_writes_are_far_apart(topics, tmp_path, monkeypatch):
     """But for a few that somebody waits for; all the others share the next one."""
     monkeypatch.setattr(metadata_file, "INTERVAL_S", 3600.0)
     monkeypatch.setattr(metadata_file, "BURST_S", 3 * 3600.0)
 
     async def scenario():
-        file = started(registry, tmp_path, asyncio.get_running_loop())
+        file = started(topics, tmp_path, asyncio.get_running_loop())
         at_start = file._taken
         for number in range(100):
-            registry.topic(f"t{number}")
+            topics.ensure(f"t{number}")
             file.changed("topic+", f"t{number}", None)
             await asyncio.sleep(0)
         while file._is_busy:
             await asyncio.sleep(0)
         assert file._taken == at_start + 1
         for number in range(3):
-            registry.topic(f"t{number}").pause()
+            topics.ensure(f"t{number}").pause()
             await file.persist()
         assert file._taken == at_start + 4
-        assert (tmp_path / FILE_NAME).read_bytes() == encode(registry)
+        assert (tmp_path / FILE_NAME).read_bytes() == encode(topics)
         waiting = [asyncio.ensure_future(file.persist()) for _ in range(100)]
         await asyncio.sleep(0)
         loop = asyncio.get_running_loop()

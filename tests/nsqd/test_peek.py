@@ -338,18 +338,18 @@ async def test_few_search_at_a_time(tmp_path, monkeypatch):
 
     monkeypatch.setattr(http_messages, "Picker", Counted)
     broker = HttpBroker(tmp_path / "data", has_shortcut=False)
-    topic = broker.registry.topic("t")
+    topic = broker.registry.topics.ensure("t")
     topic.channel("c")
     for _ in range(40_000):
         topic.put(b"-", 60_000)
-    broker.registry.flush()
+    broker.registry.turn.end()
     target = b"/channel/deferred/cancel?topic=t&channel=c&id=" + b"0" * 16
     found = [broker.api(Request("POST", target, "here")) for _ in range(30)]
     answers = await asyncio.gather(*found)
     assert [answer.status for answer in answers] == [404] * 30
     assert len(most) == 30
     assert max(most) <= http_peek.PEEKS_MAX
-    broker.registry.close()
+    broker.registry.topics.close()
 
 
 def ok_and_empty(broker):

@@ -43,13 +43,13 @@ def fill(folder, queues=QUEUES):
     """A message in the memory of each."""
     registry = make_registry(folder)
     for number in range(queues):
-        registry.topic(f"t{number}").put(b"x")
+        registry.topics.ensure(f"t{number}").put(b"x")
     return registry
 
 
 def test_a_stop_tells_how_far_it_is(lines, tmp_path):
     registry = fill(tmp_path)
-    registry.close(StopProgress(Clock(INTERVAL_S)))
+    registry.topics.close(StopProgress(Clock(INTERVAL_S)))
     told = lines("NSQ: stopping,")
     assert told[0] == f"NSQ: stopping, 0 of {QUEUES} queues are synced, 0 are closed"
     last = f"NSQ: stopping, {QUEUES} of {QUEUES} queues are synced, {QUEUES} are closed"
@@ -58,15 +58,15 @@ def test_a_stop_tells_how_far_it_is(lines, tmp_path):
 
 def test_a_start_tells_how_far_it_is(lines, monkeypatch, tmp_path):
     registry = fill(tmp_path)
-    metadata.write(tmp_path, metadata.encode(registry))
-    registry.close()
+    metadata.write(tmp_path, metadata.encode(registry.topics))
+    registry.topics.close()
     monkeypatch.setattr(metadata, "StartProgress", lambda: StartProgress(Clock(INTERVAL_S)))
     registry = make_registry(tmp_path)
-    metadata.load(registry, str(tmp_path))
+    metadata.load(registry.topics, str(tmp_path))
     told = lines("NSQ: starting,")
     assert told == [f"NSQ: starting, {n} of {QUEUES} queues are open" for n in range(1, QUEUES + 1)]
-    assert sum(topic.backend_depth for topic in registry.topics()) == QUEUES
-    registry.close()
+    assert sum(topic.backend_depth for topic in registry.topics.sorted()) == QUEUES
+    registry.topics.close()
 
 
 def test_a_stop_has_descriptors_enough(tmp_path):
@@ -103,6 +103,6 @@ def test_no_file_is_replaced_before_all_are_made(monkeypatch, tmp_path):
 
     monkeypatch.setattr(os, "open", note_open)
     monkeypatch.setattr(os, "rename", note_rename)
-    registry.close()
+    registry.topics.close()
     assert len(made) == 3 * QUEUES  # data, ack file, metadata
     assert replaced == []

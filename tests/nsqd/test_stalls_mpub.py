@@ -33,7 +33,7 @@ def make_broker(tmp_path):
     yield make
     fix_parts(NEVER)
     for broker in brokers:
-        broker.registry.close()
+        broker.registry.topics.close()
 
 
 def numbers(first, end):
@@ -78,7 +78,7 @@ DURABLE = {"mem_queue_size": 0, "sync_every": 1}
 async def test_it_is_put_in_slices(make_broker, is_binary, mode):
     """What comes behind it on its connection stays behind it; others have their turn."""
     broker = make_broker(**MODES[mode])
-    topic = broker.registry.topic("t")
+    topic = broker.registry.topics.ensure("t")
     fix_parts(PART)
     [greedy, wire], [other, its] = broker.connect(), broker.connect()
     greedy.data_received(mpub("t", numbers(0, LARGE), is_binary))
@@ -97,7 +97,7 @@ async def test_it_is_put_in_slices(make_broker, is_binary, mode):
 @pytest.mark.parametrize("is_binary", [False, True], ids=["text", "binary"])
 async def test_on_a_durable_broker(make_broker, is_binary):
     broker = make_broker(**DURABLE)
-    topic = broker.registry.topic("t")
+    topic = broker.registry.topics.ensure("t")
     fix_parts(PART)
     greedy, wire = broker.connect()
     greedy.data_received(mpub("t", numbers(0, LARGE), is_binary))
@@ -118,7 +118,7 @@ async def test_on_a_durable_broker(make_broker, is_binary):
 
 async def test_several_share_the_part(make_broker):
     broker = make_broker()
-    topic = broker.registry.topic("t")
+    topic = broker.registry.topics.ensure("t")
     fix_parts(PART)
     wires = []
     for number in range(5):
@@ -133,7 +133,7 @@ async def test_several_share_the_part(make_broker):
 async def test_one_that_is_wrong_at_its_end_queues_nothing(make_broker, is_binary):
     """Its check takes many turns."""
     broker = make_broker()
-    topic = broker.registry.topic("t")
+    topic = broker.registry.topics.ensure("t")
     bodies = [*numbers(0, LARGE), b"x" * 101]
     fix_parts(CHECK_PART)
     greedy, wire = broker.connect()
@@ -150,7 +150,7 @@ async def test_one_that_is_wrong_at_its_end_queues_nothing(make_broker, is_binar
 
 async def test_a_small_one_whose_check_takes_long_is_put_as_a_whole(make_broker):
     broker = make_broker()
-    topic = broker.registry.topic("t")
+    topic = broker.registry.topics.ensure("t")
     fix_parts(CHECK_PART)
     greedy, wire = broker.connect()
     greedy.data_received(mpub("t", numbers(0, 1000), is_binary=False))
@@ -163,12 +163,12 @@ async def test_a_small_one_whose_check_takes_long_is_put_as_a_whole(make_broker)
 
 async def test_a_topic_that_goes_meanwhile(make_broker):
     broker = make_broker()
-    broker.registry.topic("t")
+    broker.registry.topics.ensure("t")
     fix_parts(PART)
     greedy, wire = broker.connect()
     greedy.data_received(mpub("t", numbers(0, LARGE), is_binary=True))
     await asyncio.sleep(0)
-    broker.registry.delete_topic("t")
+    broker.registry.topics.delete("t")
     while not wire.written:
         await asyncio.sleep(0)
     assert wire.written.startswith(b"HTTP/1.1 503 ")
@@ -176,7 +176,7 @@ async def test_a_topic_that_goes_meanwhile(make_broker):
 
 async def test_what_was_put_before_an_error_stays(make_broker, tmp_path):
     broker = make_broker(mem_queue_size=0, max_bytes_per_file=100_000)
-    topic = broker.registry.topic("t")
+    topic = broker.registry.topics.ensure("t")
     channel = topic.channel("c")
     obstacle = tmp_path / "0" / "t:c.diskqueue.000001.dat"
     obstacle.mkdir()

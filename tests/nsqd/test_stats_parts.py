@@ -22,8 +22,8 @@ def broker(tmp_path):
     """Topics with few clients, one with many, one without a channel; some publish."""
     broker = HttpBroker(tmp_path / "data", has_shortcut=False)
     for number in range(50):
-        broker.registry.topic(f"t{number}").channel("c").pause()
-    broker.registry.topic("alone")
+        broker.registry.topics.ensure(f"t{number}").channel("c").pause()
+    broker.registry.topics.ensure("alone")
     peers = []
     for number in range(CONSUMER_COUNT):
         peers.append(Peer(broker.registry))
@@ -34,7 +34,7 @@ def broker(tmp_path):
     fix_parts(0)
     for peer in peers:
         peer.close()
-    broker.registry.close()
+    broker.registry.topics.close()
 
 
 def whole(answer):

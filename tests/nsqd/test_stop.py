@@ -56,7 +56,7 @@ def test_no_descriptor_stays_open(tmp_path):
     async def run():
         server = Server(options, HttpApi)
         await server.start()
-        server.registry.topic("t").put(b"x")
+        server.registry.topics.ensure("t").put(b"x")
         opened = list_descriptors()
         await server.stop()
         return server, opened, list_descriptors()

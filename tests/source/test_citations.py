@@ -87,7 +87,7 @@ def test_finds_citations():
     assert ", ".join(map(" ".join, find_citations(text))) == cited
 
 
-# `Registry.write_deferred` and `diskqueue.ackfile`, as the pages for those who read the code write them.
+# `Durability.finish_postponed` and `diskqueue.ackfile`, as the pages for those who read the code write them.
 METHOD = re.compile(r"`([A-Z][a-z]\w*)\.([a-z]\w*)(?:\(\))?`")
 MODULE = re.compile(
     r"`(core|protocol|storage|diskqueue|broker|server|client|bench|dev)\.([a-z]\w*)`"

@@ -4,6 +4,7 @@ import gc
 from types import SimpleNamespace
 
 from nsqfast._ext.broker.registry import Registry
+from nsqfast._ext.broker.topics import Topics
 from nsqfast._ext.core.memory import used_bytes
 from nsqfast._ext.dev.probes import fix_parts, let_pass
 from nsqfast._ext.protocol.frame import FrameDecoder
@@ -19,7 +20,7 @@ def counted_bytes():
     return used_bytes()
 
 
-def make_registry(data_path, make=Registry, **changed):
+def make_registry(data_path, make_topics=Topics, **changed):
     """A registry with NSQ's defaults, but for what is named. No part of a turn ends by the clock (see fix_parts)."""
     options = {
         "data_path": str(data_path),
@@ -58,7 +59,7 @@ def make_registry(data_path, make=Registry, **changed):
     }
     assert changed.keys() <= options.keys()
     fix_parts(NEVER)
-    return make(SimpleNamespace(**options | changed))
+    return Registry(SimpleNamespace(**options | changed), make_topics)
 
 
 class Transport:
@@ -129,7 +130,7 @@ class Peer:
 
     def receive(self):
         """The frames written since the last call, as (type, data)."""
-        self.registry.flush()
+        self.registry.turn.end()
         return self.decode_all()
 
     def decode_all(self):
@@ -143,4 +144,4 @@ class Peer:
     def close(self):
         """It is gone, and a turn later what was in flight to it is queued again."""
         self.connection.connection_lost(None)
-        self.registry.run_timers(let_pass(0))
+        self.registry.timers.run(let_pass(0))

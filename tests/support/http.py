@@ -103,7 +103,7 @@ class HttpBroker:
         server.drain = NoDrain()
         server.run_file = SimpleNamespace(is_lossy=False)
         server.persist_metadata = persist_nothing
-        server.health = self.registry.health
+        server.health = self.registry.durability.health
         rules = BrowserRules("", (), logging.getLogger("nsqd"))
         self.api = HttpApi(server, rules, is_plain=True, serves_admin=True)
         self.shortcut = self.api.shortcut if has_shortcut else None
@@ -140,7 +140,7 @@ class HttpBroker:
     def topics(self):
         """What was published, by topic."""
         found = {}
-        for topic in self.registry.topics():
+        for topic in self.registry.topics.sorted():
             depth, channel = topic.depth, topic.channel("read")
             peer = Peer(self.registry)
             peer.subscribe(topic.name.encode(), b"read", 2500)

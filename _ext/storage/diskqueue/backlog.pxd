@@ -50,7 +50,7 @@ cdef class Storage:
     cdef Disposal disposal
     cdef Py_ssize_t stored_count # messages that came back and were written to disk one by one, in this turn
 
-    cdef int write_batch(self) except -1
+    cdef int write_postponed(self) except -1
 
 
 cdef class Backlog:

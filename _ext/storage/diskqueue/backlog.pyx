@@ -142,7 +142,7 @@ cdef class Storage:
         self.tick = SyncTick(timers, settings.sync_timeout_ns, self.sync_end)
         self.disposal = Disposal(timers, syncer)
 
-    cdef int write_batch(self) except -1:
+    cdef int write_postponed(self) except -1:
         """Do the writes that a subclass postponed, before one that must not fail together with them."""
         return 0
 
@@ -243,7 +243,7 @@ cdef class Backlog:
         """Append it on disk and free the delivery. OSError: it is not freed."""
         self.storage.stored_count += 1
         if self.disk.writer.later_count:
-            self.storage.write_batch()
+            self.storage.write_postponed()
         if delivery.ordinal:
             self.disk.writer.move(delivery.ordinal, delivery.message, delivery.attempts, False)
         else:

@@ -65,7 +65,7 @@ class Readers:
         self.registry = registry
         self.found = found
         self.peers: dict[str, Peer] = {}
-        for topic in registry.topics():
+        for topic in registry.topics.sorted():
             if not topic.channels():
                 topic.channel("crash")
             topic.unpause()
@@ -87,7 +87,7 @@ class Readers:
 
     def waiting(self) -> int:
         """What is in the queues still."""
-        topics = self.registry.topics()
+        topics = self.registry.topics.sorted()
         channels = [channel for topic in topics for channel in topic.channels()]
         deferred = sum(channel.deferred_count for channel in channels)
         return deferred + sum(queue.depth for queue in [*topics, *channels])
@@ -111,10 +111,10 @@ async def read_all(request: Request, found: Found) -> None:
     while time.monotonic() < end and still < STILL_TURNS:
         # An fsync that is waited for ends in a thread.
         await asyncio.sleep(0.001 if still or readers.waiting() else 0)
-        server.registry.run_timers(time.monotonic_ns() + HOUR_NS)
+        server.registry.timers.run(time.monotonic_ns() + HOUR_NS)
         still = 0 if readers.turn() or readers.waiting() else still + 1
     found.left = readers.waiting()
-    found.health = server.registry.health()
+    found.health = server.registry.durability.health()
 
 
 def open_folder(request: Request) -> Found:
@@ -160,7 +160,7 @@ async def warm_up() -> None:
     """Start and stop once, so that no child has to import anything."""
     with tempfile.TemporaryDirectory() as folder:
         server = await start(Request(folder, BASE_FLAGS))
-        server.registry.topic("warm").put(b"up")
+        server.registry.topics.ensure("warm").put(b"up")
         readers = Readers(server.registry, Found())
         while readers.waiting():
             await asyncio.sleep(0)

@@ -55,20 +55,20 @@ class Pair:
         self.errors = []
         self.brokers = [HttpBroker(empty_folder(f"http-{has}"), has) for has in (True, False)]
         for broker in self.brokers:  # its timers have room for the first ones from now on
-            broker.registry.delete_topic(broker.registry.topic("t").name)
+            broker.registry.topics.delete(broker.registry.topics.ensure("t").name)
 
     def note(self, _, context):
         self.errors.append(context)
 
     def hear(self, broker, parts):
         used_before = settled_bytes()
-        broker.registry.topic("t")
+        broker.registry.topics.ensure("t")
         answers = self.loop.run_until_complete(broker.hear(parts))
         topics = broker.topics()
-        for topic in broker.registry.topics():
-            broker.registry.delete_topic(topic.name)
+        for topic in broker.registry.topics.sorted():
+            broker.registry.topics.delete(topic.name)
         # What was deferred goes in later parts.
-        while 0 < broker.registry.run_timers(now_ns := let_pass(0)) <= now_ns:
+        while 0 < broker.registry.timers.run(now_ns := let_pass(0)) <= now_ns:
             pass
         assert not self.errors, self.errors
         assert settled_bytes() - used_before == 0
@@ -76,7 +76,7 @@ class Pair:
 
     def close(self):
         for broker in self.brokers:
-            broker.registry.close()
+            broker.registry.topics.close()
         self.loop.close()
 
 

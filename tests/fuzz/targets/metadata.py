@@ -36,14 +36,14 @@ def check(data):
     folder = empty_folder("metadata")
     (folder / FILE_NAME).write_bytes(data)
     registry = make_registry(folder)
-    if load(registry, str(folder)) is None:
-        assert not registry.topics()
+    if load(registry.topics, str(folder)) is None:
+        assert not registry.topics.sorted()
         assert (folder / f"{FILE_NAME}.bad").read_bytes() == data
     else:
         topics = decode(data)
         assert all(map(is_valid_name, topics))
-        assert {topic.name for topic in registry.topics()} == set(topics)
-        assert kept(decode(encode(registry))) == kept(topics)
-    for topic in registry.topics():
-        registry.delete_topic(topic.name)
-    registry.close()
+        assert {topic.name for topic in registry.topics.sorted()} == set(topics)
+        assert kept(decode(encode(registry.topics))) == kept(topics)
+    for topic in registry.topics.sorted():
+        registry.topics.delete(topic.name)
+    registry.topics.close()

@@ -65,7 +65,7 @@ def publish(put, *arguments):
 
 
 def expect(registry, name, error, expected):
-    topic = registry.topic(name)
+    topic = registry.topics.ensure(name)
     if isinstance(expected, str):
         assert error == expected
         assert topic.message_count == 0
@@ -99,13 +99,13 @@ def check(data):
     live_before = live_deliveries()
     options = {"max_msg_size": MESSAGE_SIZE_MAX, "max_body_size": BODY_SIZE_MAX}
     registry = make_registry(empty_folder("mpub"), mem_queue_size=10000, **options)
-    binary, lines = registry.topic("b#ephemeral"), registry.topic("l#ephemeral")
+    binary, lines = registry.topics.ensure("b#ephemeral"), registry.topics.ensure("l#ephemeral")
     expect(registry, "b#ephemeral", publish(put_all, binary, data, True), read_binary(data))
     error = publish(put_all, lines, data, False)
     expect(registry, "l#ephemeral", error, read_lines(data))
     if 0 < len(data) <= BODY_SIZE_MAX:
         check_tcp(registry, data, pattern)
-    for topic in registry.topics():
-        registry.delete_topic(topic.name)
-    registry.close()
+    for topic in registry.topics.sorted():
+        registry.topics.delete(topic.name)
+    registry.topics.close()
     assert live_deliveries() == live_before

@@ -149,7 +149,7 @@ class Client(Peer):
         if self.registry.authorizer is not None:
             self.registry.authorizer.answer_all()
         for _ in range(2):
-            self.registry.flush()
+            self.registry.turn.end()
         written, self.transport.written = self.transport.written, []
         for data in written:
             plain = data if self.adapter is None else b"".join(self.adapter.unpack(data))
@@ -226,15 +226,15 @@ class Run:
         client.turn()
         assert client.is_over
         self.state = client.session.state
-        self.counts = {topic.name: topic.message_count for topic in self.registry.topics()}
+        self.counts = {topic.name: topic.message_count for topic in self.registry.topics.sorted()}
         connection.connection_lost(None)
         # What was in flight to it is queued again in a later turn.
-        self.registry.run_timers(now()[1])
+        self.registry.timers.run(now()[1])
         self.check_order()
         self.check_messages(client.session.finish_count)
-        for topic in self.registry.topics():
-            self.registry.delete_topic(topic.name)
-        self.registry.close()
+        for topic in self.registry.topics.sorted():
+            self.registry.topics.delete(topic.name)
+        self.registry.topics.close()
 
     def check_order(self):
         """What ends a connection is the last that is said on it."""
@@ -243,7 +243,7 @@ class Run:
 
     def check_messages(self, finished):
         """Nothing vanishes, nothing comes from nowhere."""
-        for topic in self.registry.topics():
+        for topic in self.registry.topics.sorted():
             channels = topic.channels()
             # With its last consumer an ephemeral channel goes, and takes along what it had.
             assert channels or topic.depth == topic.message_count or self.is_fleeting

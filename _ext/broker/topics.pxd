@@ -1,0 +1,14 @@
+"""All topics of a broker, by name."""
+
+from nsqfast._ext.broker.durability cimport Durability
+from nsqfast._ext.broker.topic cimport Topic
+
+
+cdef class Topics:
+    cdef public object on_change     # ("topic+", "topic-", "channel+" or "channel-", topic, channel or None)
+    cdef Durability durability
+    cdef dict by_name                # name -> Topic
+    cdef list names                  # of the topics, sorted
+    cdef dict deleting               # name -> Topic whose channels are still being deleted
+
+    cdef Topic make(self, str name)
