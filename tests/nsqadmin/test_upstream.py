@@ -2,12 +2,13 @@
 
 import asyncio
 import contextlib
+import dataclasses
 
 import pytest
 
-from nsqfast.nsqadmin.cluster import body, pool
+from nsqfast.nsqadmin.cluster import body
 from nsqfast.nsqadmin.cluster.answers import UpstreamError
-from nsqfast.nsqadmin.cluster.client import Upstream
+from nsqfast.nsqadmin.cluster.client import CONNECTIONS_PER_HOST, Upstream
 from nsqfast.nsqadmin.options import Options
 from support.talks import beside
 
@@ -269,7 +270,7 @@ def test_a_few_connections_to_each_node_and_everybody_has_his_turn():
     async def work(upstream, node):
         answers = await asyncio.gather(*(upstream.get(node.address, "/x") for _ in range(50)))
         assert answers == [b"hello"] * 50
-        assert node.open_max == pool.CONNECTIONS_PER_HOST == node.connections
+        assert node.open_max == CONNECTIONS_PER_HOST == node.connections
 
     run(work, answer)
 
@@ -278,7 +279,7 @@ def test_a_few_connections_to_each_node_and_everybody_has_his_turn():
 async def test_a_silent_node_costs_the_time_limit_and_nothing_of_what_comes_then(upstream, node):
     tasks = [asyncio.create_task(fails(upstream, node.address)) for _ in range(9)]
     # Those that wait may have a connection for a moment later on, when the first have given up.
-    await until(lambda: len(node.requests) == pool.CONNECTIONS_PER_HOST)
+    await until(lambda: len(node.requests) == CONNECTIONS_PER_HOST)
     for error in await asyncio.gather(*tasks):
         assert str(error).endswith(": no answer in time")
         assert "context deadline exceeded (Client.Timeout exceeded" in error.message
@@ -289,7 +290,7 @@ async def test_a_silent_node_costs_the_time_limit_and_nothing_of_what_comes_then
 @beside(run, silence)
 async def test_who_leaves_hands_his_place_over(upstream, node):
     tasks = [asyncio.create_task(upstream.get(node.address, "/x")) for _ in range(9)]
-    await until(lambda: len(node.requests) == pool.CONNECTIONS_PER_HOST)
+    await until(lambda: len(node.requests) == CONNECTIONS_PER_HOST)
     node.answer = says(PLAIN)
     for task in tasks[:6]:  # two of them wait for their turn
         task.cancel()
@@ -338,10 +339,11 @@ async def test_an_address_that_is_none_is_an_error_and_no_request(upstream, node
 
 @beside(run, says(PLAIN))
 async def test_idle_connections_end(upstream, node, *, monkeypatch):
-    monkeypatch.setattr(pool, "IDLE_S", 0.05)
+    soon = dataclasses.replace(upstream._reader.limits, idle_s=0.05)
+    monkeypatch.setattr(upstream._reader, "limits", soon)
     await upstream.get(node.address, "/x")
     await until(lambda: node.open == 0)
-    assert upstream._pool._hosts == {}
+    assert upstream._reader._servers == {}
 
 
 @beside(run, silence)

@@ -7,11 +7,19 @@ import time
 
 import pytest
 
-from nsqfast.tools.nsq_to_http import client as client_module
-from nsqfast.tools.nsq_to_http.client import HttpClient
-from nsqfast.tools.nsq_to_http.connection import ANSWER_SIZE_MAX, RequestError
-from nsqfast.tools.nsq_to_http.redirects import Request, follow
-from nsqfast.tools.nsq_to_http.target import Head, parse_target
+from nsqfast.net.http_target import parse_target
+from nsqfast.tools.nsq_to_http import requests
+from nsqfast.tools.nsq_to_http.destination import FailedError
+from nsqfast.tools.nsq_to_http.requests import (
+    ANSWER_SIZE_MAX,
+    FAILURES,
+    RedirectError,
+    Request,
+    describe,
+    follow,
+    make_client,
+)
+from nsqfast.tools.nsq_to_http.target import Head
 from support.destination import Destination, answer
 from support.waiting import until
 
@@ -29,15 +37,17 @@ def run(work):
 
 
 async def ask(client, url, body=b"body"):
-    """A POST; the status."""
+    """A POST; the status, or FailedError in the tool's words."""
     target = parse_target(url)
     data = Head("POST", target, HEADERS).with_body(body)
-    found = await client.ask(client.pool(target.origin), data, client.deadline_s())
-    return found.status
+    try:
+        return (await client.ask(target.origin, data, None, client.deadline_s())).status
+    except FAILURES as error:
+        raise FailedError(describe(error)) from None
 
 
 async def ask_once(url, body=b"body", connect_s=2.0, request_s=10.0):
-    client = HttpClient(connect_s, request_s)
+    client = make_client(connect_s, request_s)
     try:
         return await ask(client, url, body)
     finally:
@@ -45,7 +55,7 @@ async def ask_once(url, body=b"body", connect_s=2.0, request_s=10.0):
 
 
 async def ask_often(url, count):
-    client = HttpClient(2.0, 10.0)
+    client = make_client(2.0, 10.0)
     try:
         return [await ask(client, url, b"%d" % number) for number in range(count)]
     finally:
@@ -95,12 +105,12 @@ def test_an_answer_that_nobody_waits_for_ends_the_connection():
     with Destination() as server:
 
         async def work():
-            client = HttpClient(2.0, 10.0)
+            client = make_client(2.0, 10.0)
             await ask(client, server.url)
-            pool = client.pool(parse_target(server.url).origin)
-            assert len(pool.idle) == 1
+            idle = client._servers[parse_target(server.url).origin].idle
+            assert len(idle) == 1
             next(iter(server._peers)).sendall(answer(200))
-            await until(lambda: not pool.idle)
+            await until(lambda: not idle)
             server.conduct = lambda _caller, _request: answer(503)
             assert await ask(client, server.url) == 503
             client.close()
@@ -126,7 +136,7 @@ def test_what_is_no_answer_is_an_error(said, text):
         caller.say(said)
         caller.hang_up()
 
-    with Destination(end) as server, pytest.raises(RequestError, match=text):
+    with Destination(end) as server, pytest.raises(FailedError, match=text):
         run(ask_once(server.url))
 
 
@@ -160,14 +170,14 @@ def test_an_endless_head_is_an_error(start, more):
         for _ in itertools.count():
             caller.say(more * 1000)
 
-    with Destination(flood) as server, pytest.raises(RequestError, match=str(ANSWER_SIZE_MAX)):
+    with Destination(flood) as server, pytest.raises(FailedError, match=str(ANSWER_SIZE_MAX)):
         run(ask_once(server.url))
 
 
 def test_a_server_that_says_nothing_runs_out_of_time():
     with Destination(lambda caller, _: caller.hang()) as server:
         began_s = time.monotonic()
-        with pytest.raises(RequestError, match="no answer in time"):
+        with pytest.raises(FailedError, match="no answer in time"):
             run(ask_once(server.url, request_s=0.1))
         assert time.monotonic() - began_s < 5
 
@@ -183,13 +193,13 @@ def test_each_request_has_its_own_deadline():
     with Destination(late) as server:
 
         async def work():
-            client = HttpClient(2.0, 0.2)
+            client = make_client(2.0, 0.2)
             first = asyncio.create_task(ask(client, server.url, b"never"))
             await until(lambda: server.requests)
             statuses = [await ask(client, server.url) for _ in range(3)]
-            with pytest.raises(RequestError, match="no answer in time"):
+            with pytest.raises(FailedError, match="no answer in time"):
                 await first
-            with pytest.raises(RequestError, match="no answer in time"):
+            with pytest.raises(FailedError, match="no answer in time"):
                 await ask(client, server.url, b"never")
             client.close()
             return statuses
@@ -209,9 +219,9 @@ def test_a_status_that_came_in_time_counts():
 def test_a_refused_connection_and_a_name_that_nobody_knows():
     with Destination() as server:
         url = server.url
-    with pytest.raises(RequestError, match="connection refused"):
+    with pytest.raises(FailedError, match="connection refused"):
         run(ask_once(url))
-    with pytest.raises(RequestError, match="dial tcp no-such-host.invalid:80"):
+    with pytest.raises(FailedError, match="dial tcp no-such-host.invalid:80"):
         run(ask_once("http://no-such-host.invalid/"))
 
 
@@ -223,7 +233,7 @@ def test_connecting_takes_its_time_and_no_more(monkeypatch):
         monkeypatch.setattr(asyncio.get_running_loop(), "create_connection", never)
         await ask_once("http://127.0.0.1:1/", connect_s=0.05)
 
-    with pytest.raises(RequestError, match="timeout"):
+    with pytest.raises(FailedError, match="timeout"):
         run(work())
 
 
@@ -232,7 +242,7 @@ def test_a_connection_that_the_server_closed_meanwhile_costs_nothing():
     with Destination() as server:
 
         async def work():
-            client = HttpClient(2.0, 10.0)
+            client = make_client(2.0, 10.0)
             for number in range(3):
                 assert await ask(client, server.url, b"%d" % number) == 200
                 server.conduct = close_then_answer(server.connections)
@@ -253,15 +263,14 @@ def test_a_connection_that_the_server_closed_meanwhile_costs_nothing():
 
 
 def test_idle_connections_are_closed(monkeypatch):
-    monkeypatch.setattr(client_module, "IDLE_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(requests, "IDLE_TIMEOUT_S", 0.05)
     with Destination() as server:
 
         async def work():
-            client = HttpClient(2.0, 10.0)
+            client = make_client(2.0, 10.0)
             await ask(client, server.url)
-            pool = client.pool(parse_target(server.url).origin)
-            assert pool.idle
-            await until(lambda: not pool.idle)
+            assert client._servers[parse_target(server.url).origin].idle
+            await until(lambda: not client._servers)
             client.close()
 
         run(work())
@@ -271,12 +280,12 @@ def test_a_request_that_is_cancelled_takes_its_connection_along():
     with Destination(lambda caller, _: caller.hang()) as server:
 
         async def work():
-            client = HttpClient(2.0, 10.0)
+            client = make_client(2.0, 10.0)
             task = asyncio.create_task(ask(client, server.url))
             await until(lambda: server.requests)
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-            assert not client.pool(parse_target(server.url).origin).idle
+            assert not client._servers
             assert not client._open
             client.close()
 
@@ -300,7 +309,7 @@ def server_context(certificates):
 
 def test_https(certificates, monkeypatch):
     with Destination(context=server_context(certificates)) as server:
-        with pytest.raises(RequestError, match="certificate verify failed"):
+        with pytest.raises(FailedError, match="certificate verify failed"):
             run(ask_once(server.url))
         monkeypatch.setenv("SSL_CERT_FILE", certificates.path("ca.crt"))
         assert run(ask_often(server.url, 3)) == [200] * 3
@@ -311,11 +320,11 @@ def test_https(certificates, monkeypatch):
 
 
 async def ask_through(url, headers, body=b"body"):
-    client = HttpClient(2.0, 10.0)
+    client = make_client(2.0, 10.0)
     target = parse_target(url)
     try:
         data = Head("POST", target, headers).with_body(body)
-        found = await client.ask(client.pool(target.origin), data, client.deadline_s())
+        found = await client.ask(target.origin, data, None, client.deadline_s())
         request = Request(target, headers, body)
         return (await follow(client, request, found, client.deadline_s())).status
     finally:
@@ -324,7 +333,7 @@ async def ask_through(url, headers, body=b"body"):
 
 def test_redirects_end():
     with Destination(lambda *_: answer(307, "Location: /again")) as server:
-        with pytest.raises(RequestError, match="stopped after 10 redirects"):
+        with pytest.raises(RedirectError, match="stopped after 10 redirects"):
             run(ask_through(server.url, HEADERS))
         assert [request.path for request in server.requests] == ["/"] + ["/again"] * 10
 
@@ -333,6 +342,6 @@ def test_redirects_end():
 def test_redirects_to_nowhere(location):
     with (
         Destination(lambda *_: answer(302, f"Location: {location}")) as server,
-        pytest.raises(RequestError, match="redirected to"),
+        pytest.raises(RedirectError, match="redirected to"),
     ):
         run(ask_through(server.url, HEADERS))

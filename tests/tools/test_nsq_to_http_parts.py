@@ -9,24 +9,23 @@ from types import SimpleNamespace
 
 import pytest
 
+from nsqfast.net.http_client import Answer
+from nsqfast.net.http_target import parse_target
 from nsqfast.program.options import PlainError
 from nsqfast.tools.nsq_to_http import batch, delivery
-from nsqfast.tools.nsq_to_http.connection import Answer
 from nsqfast.tools.nsq_to_http.delivery import (
     Delivery,
     StoppedError,
     UndeliveredError,
     choose_pool,
 )
-from nsqfast.tools.nsq_to_http.destination import FailedError
+from nsqfast.tools.nsq_to_http.destination import FailedError, parse_retry_after
 from nsqfast.tools.nsq_to_http.options import parse
-from nsqfast.tools.nsq_to_http.redirects import Request, redirect
-from nsqfast.tools.nsq_to_http.retry_after import parse_retry_after
+from nsqfast.tools.nsq_to_http.requests import Request, redirect
 from nsqfast.tools.nsq_to_http.target import (
     Head,
     escape_query,
     parse_header,
-    parse_target,
     parse_template,
 )
 from nsqfast.tools.shared.timings import Timings
@@ -153,14 +152,16 @@ SENT = {"User-Agent": "me", "Content-Type": "a/b", "Cookie": "c", "X": "y"}
 def test_where_redirects_lead(status, location, url, names, body):
     first = parse_target("http://h/x?y")
     request = Request(first, SENT, b"body")
-    after = redirect(first, request, Answer(status, location.encode()))
+    after = redirect(first, request, Answer(status, headers={b"location": location.encode()}))
     assert (after.target.url, set(after.headers), after.body) == (url, set(names.split()), body)
     assert after.headers["Referer"] == "http://h/x?y"
 
 
 def test_a_plain_server_does_not_learn_where_a_secret_one_sent_us_from():
     first = parse_target("https://h/secret")
-    after = redirect(first, Request(first, SENT, None), Answer(302, b"http://h/z"))
+    after = redirect(
+        first, Request(first, SENT, None), Answer(302, headers={b"location": b"http://h/z"})
+    )
     assert "Referer" not in after.headers
 
 

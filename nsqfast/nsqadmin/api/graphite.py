@@ -66,7 +66,8 @@ class Graphite:
         except UpstreamError as error:
             log.error("graphite request failed - %s", error)  # noqa: TRY400 - its text says all
             return web.Response(status=502, text="Graphite did not answer.")
-        kind = given.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+        headers = {name.decode(): value.decode("latin-1") for name, value in given.headers.items()}
+        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if not kind.startswith("image/") and kind != "application/json":
             # A page or a script of Graphite's, or of whoever answers there, would be one of ours to browsers.
             log.error(
@@ -75,5 +76,5 @@ class Graphite:
             return web.Response(
                 status=502, text="Graphite answered with neither an image nor JSON."
             )
-        passed = {name: given.headers[name] for name in PASSED_HEADERS if name in given.headers}
+        passed = {name: headers[name.lower()] for name in PASSED_HEADERS if name.lower() in headers}
         return web.Response(status=given.status, body=given.body, headers=passed)

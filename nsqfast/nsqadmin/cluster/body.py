@@ -4,7 +4,7 @@ import weakref
 
 import numpy as np
 
-from nsqfast.errors import NsqfastError
+from nsqfast.net.http_client import BrokenError
 
 SIZE_MAX = 64 << 20
 TOGETHER_SIZE_MAX = 256 << 20  # of all answers that are read, or wait until they are decoded
@@ -12,10 +12,6 @@ TOGETHER_SIZE_MAX = 256 << 20  # of all answers that are read, or wait until the
 # objects and 3.5 million values; a /nodes with names of 16 characters has 5.4 million values.
 OBJECTS_MAX = 1_000_000
 VALUES_MAX = 6_000_000
-
-
-class BrokenError(NsqfastError):
-    """There was no complete answer."""
 
 
 class Budget:

@@ -4,22 +4,22 @@ import asyncio
 import re
 import ssl
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import NamedTuple, Self, TypeVar
 
-import aiohttp
 import msgspec
-from yarl import URL
 
 from nsqfast.errors import OptionsError
 from nsqfast.net import secret_file
 from nsqfast.net.addresses import PORT_MAX
+from nsqfast.net.http_client import BrokenError, ClientLimits, HttpClient, UnreachableError
+from nsqfast.net.http_target import Origin, parse_target
 from nsqfast.nsqadmin.checks import TLS, proves_nodes
 from nsqfast.nsqadmin.cluster.answers import UpstreamError, decode, decode_in_slices
-from nsqfast.nsqadmin.cluster.body import Body, BrokenError, Budget
-from nsqfast.nsqadmin.cluster.connection import NO_HEADERS, Answer, ClosedError, packed_reason
-from nsqfast.nsqadmin.cluster.pool import CONNECTIONS_PER_HOST, ConnectError, Pool
+from nsqfast.nsqadmin.cluster.body import Body, Budget
 from nsqfast.nsqadmin.options import Options
 from nsqfast.wire import gotext, names
 from nsqfast.wire.gotext import os_error
@@ -33,6 +33,13 @@ HEADERS = {
     "Accept-Encoding": "identity",  # what a few packed bytes become has no bound
     "User-Agent": "nsqadmin",
 }
+HEADER_LINES = "".join(f"{name}: {value}\r\n" for name, value in HEADERS.items())
+# A command is sent once, over a connection of its own: the end of an idle one looks like a refusal.
+COMMAND_LINES = f"{HEADER_LINES}Content-Type: application/octet-stream\r\nConnection: close\r\n"
+NO_HEADERS: Mapping[str, str] = {}
+CONNECTIONS_PER_HOST = 4
+IDLE_S = 30.0  # more than three polls of a cluster without viewers
+ORIGINS_KEPT = 4096  # the parsed addresses of a large cluster
 SMALL_SIZE_MAX = 16 << 10  # decoded at once: less than 0.1 ms
 SHOWN_SIZE_MAX = 1024  # of an error's body
 # A node says what its address is: no other character may become a part of a URL.
@@ -42,44 +49,34 @@ SECRET = re.compile(r"[\x21-\x7e]*")
 PLAIN_PATH = re.compile(r"/[\x21-\x7e]*")
 
 
+class Answer(NamedTuple):
+    """An answer with any status; the names of its headers are in lower case."""
+
+    status: int
+    reason: str
+    body: Body
+    headers: Mapping[bytes, bytes] = {}
+
+
 class Upstream:
     """Opened once with the server, closed with it."""
 
     def __init__(self, options: Options) -> None:
         self.asked_count = 0
         self.failed_count = 0  # failed ones: no answer, or an error
-        self._ssl = tls_context(options)
-        self._timeout = aiohttp.ClientTimeout(
-            total=options.http_client_request_timeout_ns / 1e9 or None,
-            sock_connect=options.http_client_connect_timeout_ns / 1e9 or None,
-        )
         self._options = options
         self._secret = read_secret(options)
         self._turn = asyncio.Lock()
         self._budget = Budget()
-        self._pool = Pool(
-            "".join(f"{name}: {value}\r\n" for name, value in HEADERS.items()),
+        limits = ClientLimits(
             options.http_client_connect_timeout_ns / 1e9,
             options.http_client_request_timeout_ns / 1e9,
-            self._budget,
+            IDLE_S,
+            connections_max=CONNECTIONS_PER_HOST,
         )
-        self._reader = self._session(is_kept_open=True)
-        # A command is sent once, because the end of an idle connection looks like a refusal.
-        self._writer = self._session(is_kept_open=False)
-
-    def _session(self, *, is_kept_open: bool) -> aiohttp.ClientSession:
-        return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(
-                limit=0,
-                limit_per_host=CONNECTIONS_PER_HOST,
-                ssl=self._ssl,
-                force_close=not is_kept_open,
-            ),
-            timeout=self._timeout,
-            headers=HEADERS,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            auto_decompress=False,
-        )
+        context = tls_context(options)
+        self._reader = HttpClient(limits, context)
+        self._writer = HttpClient(replace(limits, idle_s=0.0), context)
 
     async def __aenter__(self) -> Self:
         return self
@@ -94,9 +91,8 @@ class Upstream:
 
     async def close(self) -> None:
         """Close all connections."""
-        self._pool.close()
-        await self._reader.close()
-        await self._writer.close()
+        self._reader.close()
+        self._writer.close()
 
     def reload(self) -> None:
         """Read the secret again; OptionsError."""
@@ -158,8 +154,9 @@ class Upstream:
             raise UpstreamError(trouble)
         url, is_tls = _url(address, path), bare != address
         headers = self._authorization(address, is_tls=is_tls)
-        if method == "GET" and not is_tls and PLAIN_PATH.fullmatch(path):
-            answer = await self._get(url, address, path, headers)
+        if not is_tls and PLAIN_PATH.fullmatch(path):
+            told = headers | {"Host": address}
+            answer = await self._ask_origin(method, url, origin_of(address), path, body, told)
         else:
             answer = await self._send(method, url, body, headers)
         port = 0 if is_tls else _https_port(answer)
@@ -169,41 +166,61 @@ class Upstream:
             answer = await self._send(method, url, body, self._authorization(address, is_tls=True))
         return _checked(url, answer)
 
-    async def _get(self, url: str, address: str, path: str, headers: Mapping[str, str]) -> Answer:
-        try:
-            return await self._pool.get(address, path, headers)
-        except (BrokenError, ConnectError, TimeoutError) as error:
-            raise _told("GET", url, error) from None
-
     async def _send(
         self, method: str, url: str, body: bytes, headers: Mapping[str, str] = NO_HEADERS
     ) -> Answer:
-        session = self._reader if method == "GET" else self._writer
         try:
-            # Encoded: parts that are already quoted stay unchanged, in Graphite's targets, too.
-            async with session.request(
-                method,
-                URL(url, encoded=True),
-                data=body or None,
-                headers=headers,
-                allow_redirects=False,
-            ) as answer:
-                given = await self._read_body(answer)
-                return Answer(answer.status, answer.reason or "", given, answer.headers)
-        except (BrokenError, aiohttp.ClientError, OSError, ValueError) as error:
-            raise _told(method, url, _as_ours(error)) from None
+            target = parse_target(
+                url
+            )  # parts that are already quoted stay unchanged, in Graphite's targets, too
+        except ValueError as error:
+            raise _told(method, url, error) from None
+        told = {"Host": target.host, **headers}
+        if target.authorization:
+            told.setdefault("Authorization", target.authorization)
+        return await self._ask_origin(method, url, target.origin, target.path, body, told)
 
-    async def _read_body(self, answer: aiohttp.ClientResponse) -> Body:
-        if text := packed_reason(answer.headers.get("Content-Encoding", "")):
-            raise BrokenError(text)
-        body = Body(self._budget)
+    async def _ask_origin(
+        self,
+        method: str,
+        url: str,
+        origin: Origin,
+        path: str,
+        body: bytes,
+        headers: Mapping[str, str],
+    ) -> Answer:
+        client, lines = (
+            (self._reader, HEADER_LINES)
+            if method == "GET"
+            else (self._writer, f"{COMMAND_LINES}Content-Length: {len(body)}\r\n")
+        )
+        more = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+        given = Body(self._budget)
         try:
-            async for piece in answer.content.iter_any():
-                body.add(piece)
-            return body.finish()
-        except BaseException:
-            body.drop()
+            request = f"{method} {path} HTTP/1.1\r\n{more}{lines}\r\n".encode("ascii") + body
+            answer = await client.ask(origin, request, given, client.deadline_s())
+            check_not_packed(answer.headers.get(b"content-encoding", b""))
+            reason = answer.reason.decode("latin-1")
+            return Answer(answer.status, reason, given.finish(), answer.headers)
+        except BaseException as error:
+            given.drop()
+            if isinstance(error, BrokenError | UnreachableError | TimeoutError | ValueError):
+                raise _told(method, url, error) from None
             raise
+
+
+@lru_cache(maxsize=ORIGINS_KEPT)
+def origin_of(address: str) -> Origin:
+    """The plain HTTP server at HOST:PORT."""
+    host, _, port = address.rpartition(":")
+    return Origin(False, host.strip("[]"), int(port))
+
+
+def check_not_packed(encoding: bytes) -> None:
+    """BrokenError: an answer with this Content-Encoding is not read."""
+    text = encoding.decode("latin-1").strip().lower()
+    if text not in ("", "identity"):
+        raise BrokenError(f"the answer is packed ({gotext.quote(text)}), which was not asked for")
 
 
 def _url(address: str, path: str) -> str:
@@ -226,22 +243,11 @@ def _checked(url: str, answer: Answer) -> Body:
     return answer.body
 
 
-def _as_ours(error: Exception) -> Exception:
-    """Translate aiohttp's errors."""
-    if isinstance(error, aiohttp.ConnectionTimeoutError):
-        return ConnectError(TimeoutError())
-    if isinstance(error, aiohttp.ClientConnectorError):
-        return ConnectError(error.os_error)
-    if isinstance(error, aiohttp.ServerDisconnectedError):
-        return ClosedError("EOF")
-    return error
-
-
 def _told(method: str, url: str, error: Exception) -> UpstreamError:
     """In our words, and in those of Go's HTTP client as far as the error allows."""
-    cause = error.cause if isinstance(error, ConnectError) else error
+    cause = error.cause if isinstance(error, UnreachableError) else error
     ours = theirs = _words_of(cause)
-    if cause is not error:
+    if cause is not error and not isinstance(cause, ssl.SSLError):
         theirs = f"dial tcp {_address(url)}: {_dialled(cause, ours)}"
     elif ours == "no answer in time":
         theirs = "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"

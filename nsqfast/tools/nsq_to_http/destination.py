@@ -2,18 +2,21 @@
 
 import time
 from dataclasses import replace
+from datetime import UTC
+from email.utils import parsedate_to_datetime
 
+from nsqfast.net.http_client import Answer, HttpClient
+from nsqfast.net.http_target import parse_target
 from nsqfast.tools.nsq_to_http.batch import CONTENT_TYPES
-from nsqfast.tools.nsq_to_http.client import HttpClient
-from nsqfast.tools.nsq_to_http.connection import Answer, RequestError
 from nsqfast.tools.nsq_to_http.options import CONTENT_TYPE, Options
-from nsqfast.tools.nsq_to_http.redirects import ALL, Request, follow
-from nsqfast.tools.nsq_to_http.retry_after import parse_retry_after
-from nsqfast.tools.nsq_to_http.target import Head, escape_query, parse_target, parse_template
+from nsqfast.tools.nsq_to_http.requests import ALL, FAILURES, Request, describe, follow
+from nsqfast.tools.nsq_to_http.target import Head, escape_query, parse_template
 from nsqfast.tools.shared.timings import Timings
 
 OK = 200
 SUCCESS_END = 300
+WAIT_S_MIN = 1.0  # less would overload it further
+WAIT_S_MAX = 300.0  # whatever a server says
 COUNT_HEADER = "X-Nsq-Message-Count"
 
 
@@ -37,7 +40,6 @@ class Destination:
             self._target, before, behind = parse_template(url)
             self._before, self._behind = before.encode(), behind.encode()
         self._head = Head("POST" if self._is_post else "GET", self._target, self._headers)
-        self._pool = client.pool(self._target.origin)
         own = CONTENT_TYPES[options.batch_format]
         is_chosen = self._headers.get("Content-Type") != CONTENT_TYPE
         self._batch_headers = self._headers | ({} if is_chosen else {"Content-Type": own})
@@ -58,12 +60,12 @@ class Destination:
             data = self._head.with_body(body)
         deadline_s = self._client.deadline_s()
         try:
-            answer = await self._client.ask(self._pool, data, deadline_s)
-            if answer.status in ALL and answer.location:
+            answer = await self._client.ask(self._target.origin, data, None, deadline_s)
+            if answer.status in ALL and answer.headers.get(b"location"):
                 request = self._request(body, headers)
                 answer = await follow(self._client, request, answer, deadline_s)
-        except RequestError as error:
-            raise FailedError(f"{self.url}: {error}") from None
+        except FAILURES as error:
+            raise FailedError(f"{self.url}: {describe(error)}") from None
         if not self._is_success(answer.status):
             self._heed(answer)
             raise FailedError(f"{self.url}: got status code {answer.status}")
@@ -82,6 +84,26 @@ class Destination:
 
     def _heed(self, answer: Answer) -> None:
         """Heed Retry-After, if the answer has it."""
-        wait_s = parse_retry_after(answer.retry_after) if answer.retry_after else None
+        value = answer.headers.get(b"retry-after")
+        wait_s = parse_retry_after(value) if value else None
         if wait_s is not None:
             self.paused_until_s = max(self.paused_until_s, time.monotonic() + wait_s)
+
+
+def parse_retry_after(value: bytes) -> float | None:
+    """Seconds from now until the server wants to be asked again, within bounds; None if it cannot be understood."""
+    text = value.decode("latin-1").strip()
+    if text.isascii() and text.isdigit():
+        # Ten digits already exceed the bound by far.
+        return _bounded(float(text.lstrip("0")[:10] or 0))
+    try:
+        moment = parsedate_to_datetime(text)
+    except ValueError:
+        return None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return _bounded(moment.timestamp() - time.time())
+
+
+def _bounded(seconds: float) -> float:
+    return min(max(seconds, WAIT_S_MIN), WAIT_S_MAX)

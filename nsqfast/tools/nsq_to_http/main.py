@@ -14,7 +14,7 @@ from nsqfast.tools.shared.timings import Timings
 
 if TYPE_CHECKING:
     from nsqfast.client import Consumer
-    from nsqfast.tools.nsq_to_http.client import HttpClient
+    from nsqfast.net.http_client import HttpClient
     from nsqfast.tools.nsq_to_http.delivery import Delivery
 
 
@@ -26,8 +26,8 @@ def main(argv: list[str] | None = None) -> int:
 async def live(options: Options) -> int:
     """Returns the exit status."""
     # Loaded late, so that --help and a wrong flag answer at once.
-    from nsqfast.tools.nsq_to_http.client import HttpClient
     from nsqfast.tools.nsq_to_http.relay import Relay
+    from nsqfast.tools.nsq_to_http.requests import make_client
 
     set_up_log()
     stopping = asyncio.Event()
@@ -48,7 +48,7 @@ async def live(options: Options) -> int:
     consumer: Consumer = make_consumer(
         PROGRAM, options.topic, options.channel, options, auto_touch=True, giving_up=on_hopeless
     )
-    client = HttpClient(
+    client = make_client(
         options.http_client_connect_timeout_ns / 1e9, options.http_client_request_timeout_ns / 1e9
     )
     delivery = make_delivery(options, client, stopping)

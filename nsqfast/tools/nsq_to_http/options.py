@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from nsqfast.net.http_target import parse_target
 from nsqfast.program.options import (
     DURATION,
     FLOAT,
@@ -14,7 +15,7 @@ from nsqfast.program.options import (
     text_such_as,
 )
 from nsqfast.tools.nsq_to_http.batch import FORMATS
-from nsqfast.tools.nsq_to_http.target import parse_header, parse_target, parse_template
+from nsqfast.tools.nsq_to_http.target import parse_header, parse_template
 from nsqfast.tools.shared.hostpool import MODES
 from nsqfast.tools.shared.options import SourceOptions, parse_tool
 from nsqfast.wire.names import describe_invalid, is_valid_name

@@ -8,10 +8,10 @@ import atexit
 import functools
 
 from fuzz.common import guarded, pieces
-from nsqfast.tools.nsq_to_http.connection import Answer, Connection, RequestError
-from nsqfast.tools.nsq_to_http.redirects import Request, redirect
-from nsqfast.tools.nsq_to_http.retry_after import SECONDS_MAX, SECONDS_MIN, parse_retry_after
-from nsqfast.tools.nsq_to_http.target import parse_target
+from nsqfast.net.http_client import Answer, BrokenError, Connection
+from nsqfast.net.http_target import parse_target
+from nsqfast.tools.nsq_to_http.destination import WAIT_S_MAX, WAIT_S_MIN, parse_retry_after
+from nsqfast.tools.nsq_to_http.requests import ANSWER_SIZE_MAX, RedirectError, Request, redirect
 from support.destination import answer
 
 WORDS = [
@@ -65,20 +65,19 @@ def own_loop():
 
 async def hear(parts):
     """The answer, or None if there was none."""
-    free, lost = [], []
-    connection = Connection(free.append, lost.append)
+    lost = []
+    connection = Connection(lost.append, ANSWER_SIZE_MAX)
     connection.connection_made(Transport())
-    waiter = connection.ask(b"request", 0.0)
+    waiter = connection.ask(b"request", None, 0.0)
     for part in parts:
         if not lost:
             connection.data_received(part)
     connection.connection_lost(None)
     assert waiter.done()
-    assert len(free) <= 1
     assert lost == [connection]
     try:
         return waiter.result()
-    except RequestError as error:
+    except BrokenError as error:
         assert "\n" not in str(error)
         return None
 
@@ -92,11 +91,12 @@ def check(data):
     if found is None:
         return
     assert found.status >= 200
-    wait_s = parse_retry_after(found.retry_after)
-    assert wait_s is None or SECONDS_MIN <= wait_s <= SECONDS_MAX
+    wait_s = parse_retry_after(found.headers.get(b"retry-after", b""))
+    assert wait_s is None or WAIT_S_MIN <= wait_s <= WAIT_S_MAX
     try:
-        after = redirect(ASKED.target, ASKED, Answer(307, found.location))
-    except RequestError:
+        location = found.headers.get(b"location", b"")
+        after = redirect(ASKED.target, ASKED, Answer(307, headers={b"location": location}))
+    except RedirectError:
         return
     assert not set("\r\n \0") & set(after.target.host + after.target.path)
     assert after.target.host.isascii()
