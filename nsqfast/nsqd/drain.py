@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from nsqfast._ext.broker.registry import Registry
 from nsqfast._ext.broker.topic import Topic
-from nsqfast._ext.core.budget import Part
+from nsqfast.net.slices import Slices
 from nsqfast.nsqd.lookup import Lookup
 from nsqfast.wire.gotext import format_duration
 
@@ -146,12 +146,10 @@ class Drain:
     async def look(self) -> Left:
         """Count what is still to be delivered."""
         left = Left()
-        part = Part()
+        slices = Slices()
         for topic in self._registry.topics.sorted():
             left.add(topic)
-            if part.is_spent(1 + len(topic.channels())):
-                await asyncio.sleep(0)  # others are served before the next part
-                part = Part()
+            await slices.pause(1 + len(topic.channels()))
         self._left = left
         return left
 

@@ -10,7 +10,6 @@ import hashlib
 import hmac
 import re
 import secrets
-import time
 from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Any
@@ -36,9 +35,9 @@ from nsqfast.net.http_reply import (
     topic_and_channel_name,
     topic_name,
 )
+from nsqfast.net.slices import Slices
 
 LIMIT_DEFAULT = 20
-SLICE_S = 0.002
 # Bytes of JSON after which an answer ends early, because it is assembled and written to the socket in one go.
 ANSWER_SIZE_MAX = 2 << 20
 # Each may hold LIMIT_MAX bodies' pieces, and a thread while it reads the disk.
@@ -182,16 +181,14 @@ async def _encode_messages(snapshot: Snapshot) -> list[bytes]:
     """In slices of time: bodies can be large. Those that do not fit into the answer are cut off the snapshot."""
     encoded: list[bytes] = []
     size, count = 0, len(snapshot)
-    due_s = time.perf_counter() + SLICE_S
+    slices = Slices()
     for index in range(count):
         encoded.append(encode_json(_message(snapshot.row(index), snapshot.taken_ns)))
         size += len(encoded[-1])
         if size >= ANSWER_SIZE_MAX and index + 1 < count:
             snapshot.keep_first(index + 1)
             break
-        if time.perf_counter() >= due_s:
-            await asyncio.sleep(0)
-            due_s = time.perf_counter() + SLICE_S
+        await slices.pause()
     return encoded
 
 

@@ -8,12 +8,12 @@ from collections.abc import Awaitable
 from nsqfast._ext.broker.mpub_bodies import Bodies
 from nsqfast._ext.broker.registry import Registry
 from nsqfast._ext.broker.topic import Topic
-from nsqfast._ext.core.budget import Part
 from nsqfast._ext.core.usage import Usage
 from nsqfast._ext.server.http_shortcut import PublishShortcut
 from nsqfast.errors import ProtocolError
 from nsqfast.net.http_message import ACTUAL, ANSWERED, DECLARED, Request, Response, render
 from nsqfast.net.http_reply import HttpError, error_answer, parameters, required, text_answer
+from nsqfast.net.slices import Slices
 from nsqfast.nsqd.options import Options
 from nsqfast.wire.gotext import INT64_MAX
 from nsqfast.wire.names import is_valid_name
@@ -99,16 +99,14 @@ class Publisher:
         if not bodies.is_large:
             return self.when_durable(bodies.put(), topic)
         errors: list[str | None] = []
-        part = Part()
+        slices = Slices()
         while True:
             ticket = bodies.put()
             if bodies.is_done:
                 break
             if ticket:  # the ticket has no OK of its own, but its error is everyone's
                 self._registry.durability.when_durable(ticket, errors.append, None)
-            if part.is_spent(SLICE_UNITS):
-                await _let_others()
-                part = Part()
+            await slices.pause(SLICE_UNITS)
         return self.when_durable(ticket, None, errors)
 
     def open_topic(self, name: str) -> Topic:

@@ -12,9 +12,9 @@ import orjson
 
 from nsqfast._ext.broker.topic import Topic
 from nsqfast._ext.broker.topics import Topics
-from nsqfast._ext.core.budget import Part
 from nsqfast.errors import ProtocolError
 from nsqfast.net.masks import masked
+from nsqfast.net.slices import Slices
 from nsqfast.nsqd.lookup_credentials import Credentials
 from nsqfast.nsqd.lookup_peer import LookupdError, LookupPeer, Name, register, unregister
 from nsqfast.nsqd.options import Options
@@ -156,7 +156,7 @@ class Lookup:
     ) -> None:
         try:
             found = await asyncio.gather(*[self._channels(peer, topic.name) for peer in peers])
-            part = Part()
+            slices = Slices()
             for name in sorted(set().union(*found)):
                 # An ephemeral channel exists while somebody consumes it, and here nobody does.
                 if is_valid_name(name) and not is_ephemeral(name) and name not in deleted:
@@ -164,9 +164,7 @@ class Lookup:
                         return
                     self._topics.admit(topic.name, name)
                     topic.channel(name)
-                if part.is_spent(CHANNEL_UNITS):
-                    await asyncio.sleep(0)
-                    part = Part()
+                await slices.pause(CHANNEL_UNITS)
         except ProtocolError as error:
             log.warning("LOOKUP: of what nsqlookupd knows, %s", error.detail)
         finally:

@@ -17,10 +17,10 @@ from typing import Any
 
 import orjson
 
-from nsqfast._ext.core.budget import Part
 from nsqfast.errors import NsqfastError
 from nsqfast.net.addresses import PORT_MAX, Inet, parse_address
 from nsqfast.net.masks import masked
+from nsqfast.net.slices import Slices
 from nsqfast.streams.tls import reason
 from nsqfast.wire.gojson import encode
 from nsqfast.wire.gotext import os_error
@@ -199,12 +199,10 @@ class LookupPeer:
         self._was_refused = False
         self.was_connected.set()
         self.was_tried.set()
-        part = Part()
+        slices = Slices()
         for name in self._names():
             self._waiting.append(register(name))
-            if part.is_spent(NAME_UNITS):
-                await asyncio.sleep(0)
-                part = Part()
+            await slices.pause(NAME_UNITS)
         log.info("LOOKUPD(%s): connected, %d names to register", self.shown, len(self._waiting))
 
     async def _say(

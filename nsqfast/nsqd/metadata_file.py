@@ -11,8 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING
 
-from nsqfast._ext.core.budget import Part
 from nsqfast.errors import OptionsError
+from nsqfast.net.slices import run_slice
 from nsqfast.nsqd.metadata import (
     FILE_NAME,
     keep_aside,
@@ -154,7 +154,7 @@ class MetadataFile:
         self._announce()
         self._taken += 1
         steps = self._listing.write()
-        if _is_last_part(steps):
+        if run_slice(steps, PIECE_UNITS):
             self._task = self._save(self._loop)
         else:
             self._task = self._loop.create_task(self._go_on(self._loop, steps))
@@ -164,7 +164,7 @@ class MetadataFile:
         is_last = False
         while not is_last:
             await asyncio.sleep(0)
-            is_last = _is_last_part(steps)
+            is_last = run_slice(steps, PIECE_UNITS)
         await self._save(loop)
 
     def _save(self, loop: asyncio.AbstractEventLoop) -> "asyncio.Future[None]":
@@ -237,9 +237,3 @@ class MetadataFile:
             write(self._folder, data)
             self._content = data
             self._written = number
-
-
-def _is_last_part(steps: Iterator[None]) -> bool:
-    """Do a part of the work; returns whether it was the last."""
-    part = Part()
-    return not any(part.is_spent(PIECE_UNITS) for _ in steps)

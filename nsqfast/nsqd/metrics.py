@@ -10,7 +10,6 @@ import asyncio
 import math
 import os
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
@@ -28,6 +27,7 @@ from nsqfast._ext.broker.topic import Topic
 from nsqfast._ext.core.memory import used_bytes
 from nsqfast._ext.server.http_shortcut import ok_counts
 from nsqfast.net.http_message import ANSWERED, Response
+from nsqfast.net.slices import Slices
 from nsqfast.nsqd.broker import Broker
 from nsqfast.nsqd.http_messages import CHANGED
 from nsqfast.stats.connections import connection_metrics, request_metrics
@@ -43,8 +43,6 @@ from nsqfast.stats.prometheus import (
 from nsqfast.version import NSQ_VERSION, __version__
 from nsqfast.wire.refusals import PUBLISH_REFUSED
 
-# How long the loop may be blocked at a time.
-SLICE_S = 0.001
 LAG_LEAST_S, LAG_MOST_S = 0.001, 10.0
 
 TOPIC_FAMILIES = (
@@ -141,12 +139,10 @@ class Metrics:
         async with self._turn:
             wanted = Format(accept)
             pieces = []
-            due_s = time.perf_counter() + SLICE_S
+            slices = Slices()
             for piece in self._steps(wanted):
                 pieces.append(piece)
-                if time.perf_counter() >= due_s:
-                    await asyncio.sleep(0)
-                    due_s = time.perf_counter() + SLICE_S
+                await slices.pause()
             return Response(200, b"".join(pieces), wanted.content_type)
 
     def _steps(self, wanted: Format) -> Iterator[bytes]:

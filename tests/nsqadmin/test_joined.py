@@ -4,8 +4,9 @@ import asyncio
 import random
 
 import pytest
+from nsqfast._ext.dev.probes import fix_parts
 
-from nsqfast.nsqadmin.cluster import slices
+from nsqfast.net.slices import Slices
 from nsqfast.nsqadmin.cluster.aggregation import Arrangement, aggregate
 from nsqfast.nsqadmin.cluster.members import Identity, NodeWatch
 from nsqfast.nsqadmin.cluster.model import (
@@ -23,7 +24,6 @@ from nsqfast.nsqadmin.cluster.samples import (
     make_sample,
     read_figures,
 )
-from nsqfast.nsqadmin.cluster.slices import Slices
 from nsqfast.nsqadmin.problems.fresh_numbers import Moment
 
 NODES, TOPICS, CHANNELS, TICKS = 7, 9, 4, 6
@@ -171,13 +171,16 @@ async def test_memory_is_used_again_when_nobody_holds_the_tick():
     assert len(seen) == 1
 
 
-async def test_everybody_else_has_turns_while_a_tick_is_summed(monkeypatch):
-    monkeypatch.setattr(slices, "SLICE_S", 0.0)
+async def test_everybody_else_has_turns_while_a_tick_is_summed():
     cluster = Cluster(random.Random(2))
     await cluster.say()
     turns = 0
-    task = asyncio.ensure_future(aggregate(cluster.arrangement, 1, 1.0, cluster.nodes, []))
-    while not task.done():
-        await asyncio.sleep(0)
-        turns += 1
+    fix_parts(1)
+    try:
+        task = asyncio.ensure_future(aggregate(cluster.arrangement, 1, 1.0, cluster.nodes, []))
+        while not task.done():
+            await asyncio.sleep(0)
+            turns += 1
+    finally:
+        fix_parts(0)
     assert turns > 5 * NODES

@@ -10,6 +10,7 @@ import numpy as np
 import orjson
 import pytest
 
+from nsqfast.net.slices import Slices
 from nsqfast.nsqadmin.cluster import samples as figures_module
 from nsqfast.nsqadmin.cluster.model import Rates, make_rates
 from nsqfast.nsqadmin.cluster.samples import (
@@ -22,7 +23,6 @@ from nsqfast.nsqadmin.cluster.samples import (
     read,
     read_figures,
 )
-from nsqfast.nsqadmin.cluster.slices import Slices
 from support.fake_stats import FakeStats, channel, stats, topic
 from support.polling import Polling
 from support.seeds import seeds

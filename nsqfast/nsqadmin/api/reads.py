@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 from aiohttp import web
 
+from nsqfast.net.slices import Slices
 from nsqfast.nsqadmin.api.answers import ApiError, answer_bytes, query_of, warn
 from nsqfast.nsqadmin.api.objects import (
     Json,
@@ -26,7 +27,6 @@ from nsqfast.nsqadmin.cluster.answers import (
     CountedTopic,
     NobodyAnsweredError,
     NsqdStats,
-    Slicer,
 )
 from nsqfast.nsqadmin.cluster.discovery import NSQD, Discovery, Found, Nsqd
 
@@ -107,10 +107,10 @@ class Reads:
 
     async def _nodes(self) -> bytes:
         found = await self._discovery.nodes()
-        slicer, pieces = Slicer(), []
+        slices, pieces = Slices(), []
         for node in found.value:
             pieces.append(_encode(node_object(node)))
-            await slicer.rest()
+            await slices.pause()
         return _join_list(b'{"nodes":', pieces, {"message": warn(found.failures)})
 
     async def node(self, request: web.Request) -> web.Response:
@@ -125,10 +125,10 @@ class Reads:
             raise ApiError(404, "NODE_NOT_FOUND")
         found = await self._discovery.stats([node], with_clients=True)
         topics = found.value[0][1].topics or []
-        slicer, pieces = Slicer(), []
+        slices, pieces = Slices(), []
         for topic in topics:
             pieces.append(_encode(topic_object(node, topic)))
-            await slicer.rest()
+            await slices.pause()
         totals = {
             "total_messages": sum(topic.message_count for topic in topics),
             "total_clients": sum(
@@ -207,11 +207,11 @@ class Reads:
 
 async def _encode_counts(node: Nsqd, numbers: CountedStats) -> bytes:
     """Members of an object, without its braces."""
-    slicer, pieces = Slicer(), []
+    slices, pieces = Slices(), []
     for topic in numbers.topics or ():
         if topic.channels:
             pieces.append(_encode(_counts_of(node, topic))[1:-1])
-        await slicer.rest()
+        await slices.pause()
     return b",".join(pieces)
 
 

@@ -12,6 +12,7 @@ from weakref import ReferenceType, ref
 import numpy as np
 from numpy.typing import NDArray
 
+from nsqfast.net.slices import Slices
 from nsqfast.nsqadmin.cluster.members import LookupdWatch, NodeWatch, parse_version
 from nsqfast.nsqadmin.cluster.model import (
     COUNTS,
@@ -33,7 +34,6 @@ from nsqfast.nsqadmin.cluster.model import (
     Totals,
 )
 from nsqfast.nsqadmin.cluster.samples import BLOCK, NO_SIZE, Layout, Sample, find_rows, index_names
-from nsqfast.nsqadmin.cluster.slices import Slices
 
 ENTITIES_AT_ONCE = 256
 

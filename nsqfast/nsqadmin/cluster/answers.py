@@ -7,14 +7,13 @@ The decoder holds the interpreter's lock, so a thread would not help. The pieces
 is ten times faster than decoding them, and are then decoded in slices of a few milliseconds.
 """
 
-import asyncio
-import time
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Annotated, TypeVar
 
 import msgspec
 
+from nsqfast.net.slices import Slices
 from nsqfast.nsqadmin.results import Result
 
 
@@ -238,7 +237,6 @@ class Channels(msgspec.Struct, gc=False):
 T = TypeVar("T")
 
 WHOLE_SIZE_MAX = 512 << 10  # decoded in one go: about 2 ms
-SLICE_S = 0.002
 LISTS_KEPT = 16  # of sorted names; 50 kB each with 500
 
 
@@ -247,19 +245,6 @@ class _RawStats(msgspec.Struct):
     health: str = ""
     start_time: int = 0
     topics: list[msgspec.Raw] | None = None
-
-
-class Slicer:
-    """Lets others run whenever a slice of time has been used."""
-
-    def __init__(self) -> None:
-        self._until = time.perf_counter() + SLICE_S
-
-    async def rest(self) -> None:
-        """Call this between two pieces of work."""
-        if time.perf_counter() > self._until:
-            await asyncio.sleep(0)
-            self._until = time.perf_counter() + SLICE_S
 
 
 def decode(body: bytes | bytearray | msgspec.Raw, kind: type[T]) -> T:
@@ -281,10 +266,10 @@ async def decode_in_slices(body: bytes | bytearray, kind: type[T]) -> T:
     if kind is not NsqdStats or len(body) <= WHOLE_SIZE_MAX:
         return decode(body, kind)
     raw = decode(body, _RawStats)
-    slicer, topics = Slicer(), []
+    slices, topics = Slices(), []
     for piece in raw.topics or ():
         topics.append(decode(piece, TopicStats))
-        await slicer.rest()
+        await slices.pause()
     return NsqdStats(raw.version, raw.health, raw.start_time, topics)  # type: ignore[return-value]
 
 

@@ -16,6 +16,7 @@ from urllib.parse import quote_plus
 
 import msgspec
 
+from nsqfast.net.slices import Slices
 from nsqfast.nsqadmin.cluster.answers import (
     LISTS_KEPT,
     Announced,
@@ -27,7 +28,6 @@ from nsqfast.nsqadmin.cluster.answers import (
     NobodyAnsweredError,
     NsqdInfo,
     NsqdStats,
-    Slicer,
     Topics,
     UpstreamError,
     decode,
@@ -385,15 +385,15 @@ async def _join_nodes(
 ) -> Found[list[Nsqd]]:
     known: dict[tuple[str, int], Nsqd] = {}
     failures = list(answers.failures)
-    slicer = Slicer()
+    slices = Slices()
     for address, body in answers.value:
         try:
             for one in decode(body, ListedNodes).producers or ():
-                await slicer.rest()
+                await slices.pause()
                 _add_node(known, address, one, with_topics=with_topics)
         except UpstreamError as error:
             failures.append(Result(address, ok=False, text=error.message))
-        await slicer.rest()
+        await slices.pause()
     if len(failures) == len(answers.value) + len(answers.failures):
         raise NobodyAnsweredError(NSQLOOKUPD, failures)
     nodes = sorted(known.values(), key=by_host)

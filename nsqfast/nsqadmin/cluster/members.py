@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from nsqfast.net.slices import Slices
 from nsqfast.nsqadmin.cluster.answers import (
     Channels,
     DrainFigures,
@@ -36,7 +37,6 @@ from nsqfast.nsqadmin.cluster.samples import (
     make_sample,
     read,
 )
-from nsqfast.nsqadmin.cluster.slices import Slices
 from nsqfast.nsqadmin.options import Options
 from nsqfast.wire.gotext import join_host_port
 

@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, Protocol
 
+from nsqfast.net.slices import Slices
 from nsqfast.nsqadmin.cluster.aggregation import Arrangement, aggregate
 from nsqfast.nsqadmin.cluster.client import Upstream
 from nsqfast.nsqadmin.cluster.members import Members, NodeWatch, Question
 from nsqfast.nsqadmin.cluster.model import EMPTY, Cluster, NodeState, Topic
-from nsqfast.nsqadmin.cluster.slices import Slices
 from nsqfast.nsqadmin.options import Options
 
 log = logging.getLogger("nsqadmin")

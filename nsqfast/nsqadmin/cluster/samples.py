@@ -23,6 +23,7 @@ from weakref import WeakValueDictionary
 import msgspec
 import numpy as np
 
+from nsqfast.net.slices import Slices
 from nsqfast.nsqadmin.cluster.answers import COUNT_MAX, Count, DrainFigures, UncleanStartFigures
 from nsqfast.nsqadmin.cluster.model import (
     COUNTS,
@@ -35,7 +36,6 @@ from nsqfast.nsqadmin.cluster.model import (
     Ints,
     Rates,
 )
-from nsqfast.nsqadmin.cluster.slices import Slices
 
 PIECE_SIZE_MAX = 256 << 10  # decoded in a millisecond
 TOPIC_BEGIN = b'{"topic_name":'

@@ -15,7 +15,8 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from nsqfast.nsqadmin.cluster.answers import Slicer, UpstreamError
+from nsqfast.net.slices import Slices
+from nsqfast.nsqadmin.cluster.answers import UpstreamError
 from nsqfast.nsqadmin.cluster.client import Upstream
 from nsqfast.nsqadmin.cluster.model import Node, NodePart, NodeState
 from nsqfast.nsqadmin.messages.bodies import NOT_ALLOWED, Body, Masks, show_body
@@ -207,7 +208,7 @@ class Peeker:
         may_see: bool,
         is_admin: bool,
     ) -> None:
-        slicer = Slicer()
+        slices = Slices()
         messages = []
         for each in found.messages[: look.limit]:
             body = Body("hidden", reason=NOT_ALLOWED)
@@ -216,7 +217,7 @@ class Peeker:
                 is_whole = not each.is_truncated and len(piece) == each.size
                 body = await self._show(piece, is_whole=is_whole, is_admin=is_admin)
             messages.append(make_message(each, body))
-            await slicer.rest()
+            await slices.pause()
         picture.messages = messages
         picture.taken_at = found.taken_at / 1e9
         picture.depth, picture.offset, picture.scanned = found.depth, look.offset, found.scanned

@@ -9,10 +9,10 @@ import logging
 
 import msgspec
 
+from nsqfast.net.slices import Slices
 from nsqfast.nsqadmin.cluster.kept_file import KeptFile
 from nsqfast.nsqadmin.cluster.members import KeptNode
 from nsqfast.nsqadmin.cluster.poller import Poller
-from nsqfast.nsqadmin.cluster.slices import Slices
 from nsqfast.nsqadmin.options import Options
 from nsqfast.nsqadmin.problems.cases import KeptCase
 from nsqfast.nsqadmin.problems.report import Problems

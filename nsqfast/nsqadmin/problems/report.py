@@ -38,6 +38,7 @@ from itertools import islice
 from urllib.parse import quote
 
 from nsqfast.errors import OptionsError
+from nsqfast.net.slices import run_slice
 from nsqfast.nsqadmin.cluster.client import Upstream
 from nsqfast.nsqadmin.cluster.model import Channel, Cluster, Topic
 from nsqfast.nsqadmin.cluster.probes import Probes, Vitals
@@ -111,9 +112,8 @@ def _does_something(channel: Channel) -> bool:
     return channel.paused_parts > 0
 
 
-SLICE_S = 0.002
 FOUND_MAX = 1000
-STEPS_PER_LOOK = 16  # between two reads of the clock
+STEP_UNITS = 4  # of a budget: the clock is read once in 16 steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +176,7 @@ class Problems:
             self._next = cluster
             return
         steps = self._judge(cluster)
-        if not _run_slice(steps):
+        if not run_slice(steps, STEP_UNITS):
             self._task = asyncio.get_running_loop().create_task(self._go_on(steps))
 
     async def stop(self) -> None:
@@ -225,7 +225,7 @@ class Problems:
     async def _go_on(self, steps: Iterator[None]) -> None:
         while True:
             await asyncio.sleep(0)
-            if not _run_slice(steps):
+            if not run_slice(steps, STEP_UNITS):
                 continue
             if self._next is None:
                 return
@@ -274,16 +274,3 @@ def check_options(options: Options) -> None:
     """OptionsError for values that no rule can use."""
     if options.problem_window_ns <= 0:
         raise OptionsError("--problem-window must be above 0s")
-
-
-def _run_slice(steps: Iterator[None]) -> bool:
-    """Run a slice; returns whether all is done."""
-    due_s = time.perf_counter() + SLICE_S
-    while True:
-        for _ in islice(steps, STEPS_PER_LOOK):
-            pass
-        done = object()
-        if next(steps, done) is done:
-            return True
-        if time.perf_counter() >= due_s:
-            return False

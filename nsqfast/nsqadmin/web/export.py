@@ -14,9 +14,9 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
+from nsqfast.net.slices import Slices
 from nsqfast.nsqadmin.access.permissions import export_only
 from nsqfast.nsqadmin.access.users import user_of
-from nsqfast.nsqadmin.cluster.slices import Slices
 from nsqfast.nsqadmin.context import Context
 from nsqfast.nsqadmin.web.live import Live
 from nsqfast.nsqadmin.web.request import Query

@@ -1,20 +1,18 @@
 """Templates: everything is escaped, and a misspelled name in a template is an error."""
 
-import asyncio
-import time
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from nsqfast.net.slices import Slices
 from nsqfast.nsqadmin.context import Context
 from nsqfast.nsqadmin.web import texts
 from nsqfast.nsqadmin.web.assets import Assets
 from nsqfast.version import NSQ_VERSION, __version__
 
 FOLDER = Path(__file__).resolve().parent.parent / "templates"
-SLICE_S = 0.002
 
 
 def make_environment(context: Context, assets: Assets) -> Environment:
@@ -47,10 +45,8 @@ def verbatim(text: str) -> Markup:
 async def render(environment: Environment, template: str, values: dict[str, Any]) -> str:
     """The text; others get their turn every few milliseconds."""
     pieces: list[str] = []
-    started = time.perf_counter()
+    slices = Slices()
     for piece in environment.get_template(template).generate(values):
         pieces.append(piece)
-        if time.perf_counter() - started > SLICE_S:
-            await asyncio.sleep(0)
-            started = time.perf_counter()
+        await slices.pause()
     return "".join(pieces)

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from urllib.parse import parse_qsl, urlencode
 
+from nsqfast.net.slices import Slices
 from nsqfast.nsqadmin.access.users import Role
 from nsqfast.nsqadmin.cluster.model import Cluster, Topic
-from nsqfast.nsqadmin.cluster.slices import Slices
 from nsqfast.nsqadmin.context import Context
 
 VALUE_SIZE_MAX = 1024

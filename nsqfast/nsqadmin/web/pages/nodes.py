@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from nsqfast.net.slices import Slices
 from nsqfast.nsqadmin.cluster.model import (
     Cluster,
     Lookupd,
@@ -12,7 +13,6 @@ from nsqfast.nsqadmin.cluster.model import (
     part_at,
 )
 from nsqfast.nsqadmin.cluster.probes import Disk, Vitals
-from nsqfast.nsqadmin.cluster.slices import Slices
 from nsqfast.nsqadmin.web import texts
 from nsqfast.nsqadmin.web.charts import POINT_S, Chart, Line, make_plan
 from nsqfast.nsqadmin.web.graphite import make_node_pictures
