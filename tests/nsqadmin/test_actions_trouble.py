@@ -2,7 +2,7 @@
 
 import pytest
 
-from nsqfast.nsqadmin.actions.perform import NODES_AT_ONCE
+from nsqfast.nsqadmin.actions.jobs import NODES_AT_ONCE
 from support.admin import LiveCluster, text_of
 from support.admin_actions import Acting, paused, publish, results, start_again, topics_of
 from support.lookup import topics

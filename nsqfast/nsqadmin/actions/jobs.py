@@ -15,14 +15,17 @@ from typing import Any, Final
 from aiohttp import web
 
 from nsqfast.nsqadmin.actions.effect import VERBS, audited_effect, object_of
-from nsqfast.nsqadmin.actions.order import OPPOSITE, Action
-from nsqfast.nsqadmin.actions.perform import Teller, audit_word
+from nsqfast.nsqadmin.actions.order import OPPOSITE, Action, audit_word
 from nsqfast.nsqadmin.actions.targets import Target
+from nsqfast.nsqadmin.cluster.client import UpstreamError, cause_of
 from nsqfast.nsqadmin.cluster.history import PAST, mark_action
+from nsqfast.nsqadmin.cluster.steps import Step, StepRunner, steps_of
 from nsqfast.nsqadmin.context import Context
 from nsqfast.nsqadmin.results import Outcome, Result, outcome_of
 
 ITEMS_AT_ONCE: Final = 8
+NODES_AT_ONCE: Final = 16
+NOT_FOUND: Final = 404
 KEPT_S: Final = 900.0
 KEPT_MAX: Final = 200
 STOP_S: Final = 2.0
@@ -213,30 +216,31 @@ class Jobs:
         await end_tasks(self._running)
 
     async def _run(self, request: web.Request, job: Job) -> None:
-        teller = Teller(self._context.upstream)
+        runner = StepRunner(self._context.upstream, NODES_AT_ONCE, _judge)
         rest = iter(job.targets)
         try:
             workers = min(ITEMS_AT_ONCE, len(job.targets))
-            await asyncio.gather(*(self._work(request, job, teller, rest) for _ in range(workers)))
+            await asyncio.gather(*(self._work(request, job, runner, rest) for _ in range(workers)))
         finally:
             job.ended.set()
             self._context.poller.ask_now()
 
     async def _work(
-        self, request: web.Request, job: Job, teller: Teller, rest: Iterable[Target]
+        self, request: web.Request, job: Job, runner: StepRunner, rest: Iterable[Target]
     ) -> None:
         for target in rest:
             if job.is_stopped:
                 return
-            results = await self._do(job.action, target, teller)
+            results = await self._do(job.action, target, runner)
             await self._tell_others(request, job, job.add(target, results))
 
-    async def _do(self, action: Action, target: Target, teller: Teller) -> list[Result]:
+    async def _do(self, action: Action, target: Target, runner: StepRunner) -> list[Result]:
+        steps = steps_for(action, target)
         if action is not Action.EMPTY:
-            return await teller.perform(action, target)
+            return await runner.run(steps)
         # Messages removed by emptying were not consumed: charts must not count them.
         self._note_emptied(target)
-        results = await teller.perform(action, target)
+        results = await runner.run(steps)
         self._note_emptied(target)
         return results
 
@@ -281,6 +285,24 @@ def opposite(job: Job) -> Action:
     if job.action not in OPPOSITE:
         raise web.HTTPBadRequest(text=f"{job.action} cannot be undone")
     return OPPOSITE[job.action]
+
+
+def steps_for(action: Action, target: Target) -> list[Step]:
+    """A channel is created together with its topic."""
+    item = target.item
+    names = [(item.topic, "")] if action is Action.CREATE and item.channel else []
+    names.append((item.topic, item.channel))
+    return [
+        step
+        for topic, channel in names
+        for step in steps_of(action, topic, channel, lookupds=target.lookupds, nodes=target.nodes)
+    ]
+
+
+def _judge(address: str, step: Step, error: UpstreamError) -> Result:
+    if error.status == NOT_FOUND and step.may_lack:
+        return Result(address, ok=True, text="was not there")
+    return Result(address, ok=False, text=cause_of(error, f"http://{address}{step.target}"))
 
 
 def new_id() -> str:

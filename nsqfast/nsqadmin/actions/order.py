@@ -141,6 +141,11 @@ def check_order(order: Order) -> None:
         )
 
 
+def audit_word(action: Action, item: Item) -> str:
+    """NSQ's name of the action, as its webhook knows it."""
+    return "tombstone_topic_producer" if action is Action.TOMBSTONE else f"{action}_{item.kind}"
+
+
 def check_name(name: str, kind: str) -> None:
     """400 with the rule."""
     if not is_valid_name(name):

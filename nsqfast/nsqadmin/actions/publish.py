@@ -11,9 +11,8 @@ from aiohttp import web
 
 from nsqfast.nsqadmin.access.permissions import admin_only
 from nsqfast.nsqadmin.actions.order import Action, Item, check_name
-from nsqfast.nsqadmin.actions.perform import cause_of
 from nsqfast.nsqadmin.actions.targets import Targets
-from nsqfast.nsqadmin.cluster.client import UpstreamError
+from nsqfast.nsqadmin.cluster.client import UpstreamError, cause_of
 from nsqfast.nsqadmin.cluster.model import NodeState
 from nsqfast.nsqadmin.context import Context
 from nsqfast.nsqadmin.results import Result, outcome_of

@@ -21,12 +21,12 @@ from nsqfast.nsqadmin.actions.nodes import NodeActions, NodeCommands
 from nsqfast.nsqadmin.actions.order import (
     Action,
     Order,
+    audit_word,
     check_name,
     check_order,
     read_json,
     read_order,
 )
-from nsqfast.nsqadmin.actions.perform import audit_word
 from nsqfast.nsqadmin.actions.publish import Publish
 from nsqfast.nsqadmin.actions.targets import RowsOf, Target, Targets, TargetSets, hash_of
 from nsqfast.nsqadmin.context import Context

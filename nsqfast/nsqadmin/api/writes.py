@@ -12,7 +12,7 @@ from nsqfast.nsqadmin.api.bodies import read_strings
 from nsqfast.nsqadmin.cluster.answers import NobodyAnsweredError
 from nsqfast.nsqadmin.cluster.discovery import Discovery
 from nsqfast.nsqadmin.cluster.history import mark_action
-from nsqfast.nsqadmin.cluster.steps import Steps, Verb
+from nsqfast.nsqadmin.cluster.steps import ScriptActions, Verb
 from nsqfast.nsqadmin.context import Context
 from nsqfast.nsqadmin.results import Result, outcome_of
 from nsqfast.wire.names import is_valid_name
@@ -29,7 +29,7 @@ class Writes:
     def __init__(self, context: Context, discovery: Discovery) -> None:
         self._context = context
         self._discovery = discovery
-        self._steps = Steps(discovery, context.upstream)
+        self._steps = ScriptActions(discovery, context.upstream)
 
     def only_admin(self, ask: Ask) -> Ask:
         """Refuse all others before reading anything of the request."""

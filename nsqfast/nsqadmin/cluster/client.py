@@ -46,6 +46,7 @@ SHOWN_SIZE_MAX = 1024  # of an error's body
 ADDRESS = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+(?:%[A-Za-z0-9._-]+)?\]):([0-9]{1,5})")
 ADDRESS_SIZE_MAX = 300  # a name has at most 253 characters
 SECRET = re.compile(r"[\x21-\x7e]*")
+NSQ_WORD = re.compile(r'got response (\d+) [^"]*"\{\\"message\\":\\"([A-Z_]+)\\"\}"$')
 PLAIN_PATH = re.compile(r"/[\x21-\x7e]*")
 
 
@@ -272,6 +273,13 @@ def _dialled(cause: Exception, text: str) -> str:
 
 def _address(url: str) -> str:
     return url.split("/", 3)[2]
+
+
+def cause_of(error: UpstreamError, url: str) -> str:
+    """A short reason: nsqd's own words if there are any."""
+    text = str(error).removeprefix(f"{url}: ")
+    found = NSQ_WORD.search(text)
+    return f"{found[1]} {found[2]}" if found else text
 
 
 class _HttpsPort(msgspec.Struct):

@@ -1,11 +1,7 @@
-"""The steps of each action on the cluster, in NSQ's order, and the actions of scripts.
+"""The steps of each action on the cluster, in NSQ's order; their runner; the actions of scripts."""
 
-A query that nobody answers ends an action: NobodyAnsweredError, with the results of earlier steps. If only some answer
-a query, the others count as failed. Commands go to one node after the other, and a failure does not stop the following
-ones.
-"""
-
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 from urllib.parse import urlencode
@@ -51,8 +47,57 @@ def steps_of(
     return [Step(at_lookupds, path, query, may_lack), Step(nodes, path, query, may_lack)]
 
 
-class Steps:
-    """`channel` is '' for an action on a topic."""
+class StepRunner:
+    """Sends the steps of one order to so many addresses at a time; `judge` makes the result of one that failed.
+
+    An address that once did not answer is not waited for again.
+    """
+
+    def __init__(
+        self,
+        upstream: Upstream,
+        at_once: int,
+        judge: Callable[[str, Step, UpstreamError], Result],
+    ) -> None:
+        self._upstream = upstream
+        self._judge = judge
+        self._slots = asyncio.Semaphore(at_once)
+        self._silent: dict[str, str] = {}
+
+    async def run(self, steps: Iterable[Step]) -> list[Result]:
+        """A result for each address, in the order of the steps: that of the failed step, if one failed."""
+        results: dict[str, Result] = {}
+        for step in steps:
+            # The following steps would fail, too: a channel needs its topic.
+            left = [
+                address
+                for address in dict.fromkeys(step.addresses)
+                if address not in results or results[address].ok
+            ]
+            for result in await asyncio.gather(*(self._run_at(one, step) for one in left)):
+                results[result.node] = result
+        return list(results.values())
+
+    async def _run_at(self, address: str, step: Step) -> Result:
+        async with self._slots:
+            if address in self._silent:
+                return Result(address, ok=False, text=f"not asked again: {self._silent[address]}")
+            try:
+                await self._upstream.post(address, step.target)
+            except UpstreamError as error:
+                result = self._judge(address, step, error)
+                if not error.status:
+                    self._silent[address] = result.text
+                return result
+        return Result(address, ok=True)
+
+
+class ScriptActions:
+    """`channel` is '' for an action on a topic.
+
+    A query that nobody answers ends an action: NobodyAnsweredError, with the results of earlier steps. If only some
+    answer a query, the others count as failed. Commands go to one node after the other.
+    """
 
     def __init__(self, discovery: Discovery, upstream: Upstream) -> None:
         self._discovery = discovery
@@ -110,16 +155,8 @@ class Steps:
         )
 
     async def _tell(self, steps: Sequence[Step]) -> list[Result]:
-        """A result for each address of each step, in this order."""
-        return [
-            await self._tell_one(address, step.target)
-            for step in steps
-            for address in step.addresses
-        ]
+        return await StepRunner(self._upstream, 1, _judge_as_nsq).run(steps)
 
-    async def _tell_one(self, address: str, target: str) -> Result:
-        try:
-            await self._upstream.post(address, target)
-        except UpstreamError as error:
-            return Result(address, ok=False, text=error.message)
-        return Result(address, ok=True)
+
+def _judge_as_nsq(address: str, _step: Step, error: UpstreamError) -> Result:
+    return Result(address, ok=False, text=error.message)
