@@ -87,13 +87,13 @@ class Server:
         upstream = await self._stack.enter_async_context(Upstream(options))
         check_addresses(options)
         self._tls_context = self._read_certificate()
-        problems = Problems(options, upstream)
+        problems, history = Problems(options, upstream), History(options)
         self.context = Context(
             options=options,
             urls=Urls(options.base_path),
             upstream=upstream,
-            poller=Poller(options, upstream),
-            history=History(options),
+            poller=Poller(options, upstream, history),
+            history=history,
             problems=problems,
             webhook=ProblemWebhook(options, problems),
             consumers=ConsumerWatch(upstream),
@@ -102,8 +102,8 @@ class Server:
         )
         # Pushed before the listener: entries of the last requests are still written.
         self._stack.push_async_callback(self.context.audit.close)
-        await self.context.history.start()
-        self._stack.push_async_callback(self.context.history.stop)
+        await history.start()
+        self._stack.push_async_callback(history.stop)
         await problems.silences.read()
         beliefs = Beliefs(options, self.context.poller, problems)
         await beliefs.start()
@@ -114,7 +114,6 @@ class Server:
         self._stack.push_async_callback(self.context.problems.stop)
         self._stack.callback(self.context.consumers.stop)
         poller = self.context.poller
-        poller.listen(self.context.history.take_in_slices)
         poller.listen(self.context.problems.take)
         poller.start()
         self._stack.push_async_callback(poller.stop)

@@ -1,6 +1,5 @@
 """Open pages follow the cluster without a reload, do not move what somebody points at, and stop when nobody looks."""
 
-import copy
 import re
 from urllib.parse import unquote
 
@@ -8,7 +7,9 @@ import pytest
 from playwright.sync_api import expect
 
 from nsqfast.nsqadmin.cluster.model import Rates
+from support import admin_history
 from support.admin_cluster import AT, example_cluster, make_channel, make_cluster, make_topic
+from support.admin_history import change_counts
 from support.admin_pages import AdminPages, example_pages
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
@@ -187,12 +188,12 @@ def test_new_points_come_without_a_reload(page, visiting):
         page.goto(site.url + "/topics/clicks/etl")
         plot = drawn(page, "depth")
         expect(plot).to_have_attribute("aria-label", re.compile(r"Disk 0 now"))
-        news = copy.deepcopy(site.context.poller.cluster)
+        news = site.context.poller.cluster
         for step in range(1, 4):
-            later = copy.deepcopy(news)
-            later.tick, later.at = 1 + step, AT + 10 * step + 5
-            counts = later.topics["clicks"].channels["etl"].counts
-            counts.depth = counts.backend_depth = 5000 * step
+            at, depth = AT + 10 * step + 5, 5000 * step
+            later = change_counts(
+                news, "clicks", "etl", 1 + step, at, depth=depth, backend_depth=depth
+            )
             site.call(take(site, later))
             site.publish(later)
             words = re.compile(rf"Disk ({5 * step},000|{5 * step} k) now")
@@ -203,7 +204,7 @@ def test_new_points_come_without_a_reload(page, visiting):
 
 
 async def take(site, cluster):
-    site.context.history.take(cluster)
+    admin_history.take(site.context.history, cluster)
 
 
 def test_the_counter_runs_on_unless_less_motion_is_wanted(watch, visiting):

@@ -1,6 +1,5 @@
 """Times are the browser's, also of what comes while a page is open, with the server's on hover and without scripts."""
 
-import copy
 import re
 import time
 
@@ -8,6 +7,7 @@ import pytest
 from playwright.sync_api import expect
 
 from nsqfast.nsqadmin.cluster.model import NodeState
+from support import admin_history
 from support.admin_cluster import (
     AT,
     make_cluster,
@@ -16,6 +16,7 @@ from support.admin_cluster import (
     make_node,
     make_problem,
 )
+from support.admin_history import change_counts
 from support.admin_pages import AdminPages, example_pages
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
@@ -132,9 +133,8 @@ def test_all_charts_are_as_wide_and_show_the_time_under_the_pointer_in_one(watch
         }
         assert values.all_text_contents() != last
         # New points do not take them away.
-        later = copy.deepcopy(site.context.poller.cluster)
-        later.tick, later.at = 2, AT + 15
-        later.topics["orders"].channels["archive"].counts.depth = 5000
+        now = site.context.poller.cluster
+        later = change_counts(now, "orders", "archive", 2, AT + 15, depth=5000)
         site.call(take(site, later))
         site.publish(later)
         expect(page.locator("[data-chart=depth] .plot")).to_have_attribute(
@@ -147,4 +147,4 @@ def test_all_charts_are_as_wide_and_show_the_time_under_the_pointer_in_one(watch
 
 
 async def take(site, cluster):
-    site.context.history.take(cluster)
+    admin_history.take(site.context.history, cluster)

@@ -7,16 +7,19 @@ import math
 import random
 import time
 import zipfile
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from nsqfast.net.slices import Slices
 from nsqfast.nsqadmin.cluster.answers import UncleanStartFigures
 from nsqfast.nsqadmin.cluster.history import History
-from nsqfast.nsqadmin.cluster.history_tables import BLOCK, Table
+from nsqfast.nsqadmin.cluster.history_tables import BLOCK, Steps, Table
 from nsqfast.nsqadmin.cluster.model import NodeState, Rates
 from nsqfast.nsqadmin.options import Options
 from support.admin_cluster import make_channel, make_cluster, make_node, make_topic
+from support.admin_history import finish, take
 from support.seeds import seeds
 
 START = 1_800_000_000.0
@@ -40,16 +43,15 @@ def cluster(at, *channels, state=NodeState.UP, start_time=1):
         0, state, key=NODE, start_time=start_time, rates=Rates(0.0), memory_bytes=1000
     )
     made = make_cluster(given, [known], at=at)
-    made.totals.in_s, made.totals.out_s = 1.0, 2.0
-    return made
+    return replace(made, totals=replace(made.totals, in_s=1.0, out_s=2.0))
 
 
 def run(history, seconds, make, step=2.0, start=START):
     """Ticks of a channel whose state at each second `make` says; the last channel."""
     for at in np.arange(start, start + seconds + step / 2, step).tolist():
         last = make(at - start)
-        history.take(cluster(at, last))
-    return last
+        tick = take(history, cluster(at, last))
+    return tick.channel(last.topic, last.name)
 
 
 def test_a_series_has_the_means_of_its_steps_and_what_is_now():
@@ -70,7 +72,7 @@ def test_what_is_not_known_is_a_gap_and_no_zero():
     history = History(Options())
     for s in range(0, 62, 2):
         state = NodeState.STALE if 20 <= s < 40 else NodeState.UP
-        history.take(cluster(START + s, channel(rates=Rates(5.0), depth=1), state=state))
+        take(history, cluster(START + s, channel(rates=Rates(5.0), depth=1), state=state))
     for key in ((), ("topic", "t"), ("channel", "t", "c"), ("node", NODE)):
         rates = history.series(key, 900).columns["in_s"]
         assert [math.isnan(value) for value in rates] == [False] * 2 + [True] * 2 + [False] * 3
@@ -80,7 +82,7 @@ def test_what_is_not_known_is_a_gap_and_no_zero():
 def test_a_long_pause_is_a_gap_and_a_short_one_is_not():
     history = History(Options())
     for at in (0, 2, 25, 27, 90, 92, 101):
-        history.take(cluster(START + at, channel(rates=Rates(1.0), depth=1)))
+        take(history, cluster(START + at, channel(rates=Rates(1.0), depth=1)))
     rates = history.series(("channel", "t", "c"), 900).columns["in_s"]
     expected = [1, 1, 1, None, None, None, None, None, None, 1, 1]
     assert [None if math.isnan(value) else value for value in rates] == expected
@@ -125,9 +127,8 @@ def test_a_fall_that_is_a_loss_has_no_slope():
     def slope_at(second, lost=None):
         made = channel(rates=Rates(9.0), depth=900 if second < 100 else 0)
         tick = cluster(START + second, made, start_time=int(START) + 100)
-        tick.nodes[NODE].unclean_start = lost
-        history.take(tick)
-        return made.depth_slope
+        node = replace(tick.nodes[NODE], unclean_start=lost)
+        return take(history, replace(tick, nodes={NODE: node})).channel("t", "c").depth_slope
 
     assert [slope_at(second) for second in range(0, 100, 10)][-1] == 0
     assert slope_at(110, UncleanStartFigures(900)) is None
@@ -193,7 +194,7 @@ def test_marks_belong_to_what_they_are_about():
     history = History(Options())
     at = time.time()
     for start_time in (7, 7, 8):
-        history.take(cluster(at, channel(rates=Rates(1.0)), start_time=start_time))
+        take(history, cluster(at, channel(rates=Rates(1.0)), start_time=start_time))
     history.mark("empty by ana", ("channel", "t", "c"))
     assert [m.text for m in history.series(("channel", "t", "c"), 900).marks] == [
         f"nsqd w1 ({NODE}) restarted",
@@ -211,7 +212,7 @@ def test_steps_grow_until_everything_fits_and_what_was_known_stays():
     sizes = []
     for at in range(122, 160, 2):
         many = [channel("t", f"c{n}", Rates(3.0), depth=2) for n in range(600)]
-        history.take(cluster(START + at, channel(rates=Rates(3.0), depth=2), *many))
+        take(history, cluster(START + at, channel(rates=Rates(3.0), depth=2), *many))
         sizes.append(history.size_bytes)
     assert history.channels.fine.step_s > 10
     assert max(sizes) <= 24 << 20
@@ -224,7 +225,7 @@ def test_without_room_the_rest_has_no_history_and_one_line_says_so(caplog):
     history = History(Options(history_memory=2 << 20))
     many = [channel("t", f"c{n}", Rates(3.0), depth=2) for n in range(5 * BLOCK)]
     for at in range(0, 30, 2):
-        history.take(cluster(START + at, *many))
+        take(history, cluster(START + at, *many))
     assert history.size_bytes <= 2 << 20
     assert len([r for r in caplog.records if "--history-memory" in r.message]) == 1
 
@@ -238,7 +239,7 @@ def test_entities_that_come_and_go_reuse_slots_and_inherit_nothing():
             fleeting = [
                 channel("t", f"c{turn}-{n}", Rates(1.0 + turn), depth=turn) for n in range(200)
             ]
-            history.take(cluster(at + tick * 10, *fleeting))
+            take(history, cluster(at + tick * 10, *fleeting))
         sizes.append(history.size_bytes)
         series = history.series(("channel", "t", f"c{turn}-7"), 3600)
         known = series.columns["in_s"][~np.isnan(series.columns["in_s"])]
@@ -251,8 +252,8 @@ def test_entities_that_come_and_go_reuse_slots_and_inherit_nothing():
 def test_rings_know_what_a_list_of_all_ticks_knows(seed):
     print("seed", seed)
     rolls = random.Random(seed)
-    table = Table(("a", "b"), has_counts=False)
-    table.set_steps(10, 36, 60, 20)
+    table = Table(("a", "b"), Steps(10, 36, 60, 20), has_counts=False)
+    slices = Slices()
     kept = {}
     now, steps = START, {}
     for _ in range(rolls.randrange(100, 600)):
@@ -260,10 +261,10 @@ def test_rings_know_what_a_list_of_all_ticks_knows(seed):
         alive = sorted(rolls.sample(range(40), rolls.randrange(1, 40)))
         keys = [("topic", str(n)) for n in alive]
         values = np.array([[rolls.choice([1.0, 2.0, math.nan]), rolls.random()] for _ in keys])
-        if table.missing(keys, now):
-            table.grow(1)
+        if finish(table.missing(keys, now, slices)):
+            finish(table.grow(1, slices))
         previous = table.last_at()
-        table.take(keys, values, None, now)
+        finish(table.take(keys, values, None, now, slices))
         step = int(now // 10)
         if previous and now - previous <= 30:
             for missed in range(int(previous // 10) + 1, step):

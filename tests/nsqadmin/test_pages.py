@@ -4,6 +4,7 @@ import re
 from urllib.parse import quote, urlencode
 
 import pytest
+from msgspec.structs import replace
 
 from nsqfast.nsqadmin.cluster.model import EMPTY, NodeState, Rates
 from nsqfast.nsqadmin.web import view as views
@@ -132,8 +133,8 @@ def test_a_topic_has_its_channels_nodes_and_problems(site):
 
 def test_the_depth_of_a_topic_is_its_own_and_that_of_its_channels():
     channels = [make_channel("t", "c", depth=3), make_channel("t", "d", depth=4)]
-    topic = make_topic("t", channels, depth=20, message_count=9)
-    topic.message_bytes = 3 << 30
+    counted = make_topic("t", channels, depth=20, message_count=9)
+    topic = replace(counted, message_bytes=3 << 30)
     with AdminPages(make_cluster([topic], [make_node()])) as pages:
         for path in ("/topics", "/nodes/10.0.0.1:4151"):
             assert pages.page(path).rows["topics"]["t"]["depth"] == "27", path

@@ -64,7 +64,7 @@ def test_nodes_topics_and_channels_of_a_living_cluster(tmp_path):
     assert (billing.counts.message_count, billing.paused_parts) == (6, 1)
     assert {part.node for part in billing.parts} == keys
     quiet = cluster.topics["quiet"]
-    assert (quiet.parts, list(quiet.channels)) == ([], ["c#ephemeral"])
+    assert (list(quiet.parts), list(quiet.channels)) == ([], ["c#ephemeral"])
     assert quiet.channels["c#ephemeral"].is_ephemeral
     totals = cluster.totals
     assert (totals.depth, totals.nodes_up, totals.nodes_known) == (6, 3, 3)

@@ -17,7 +17,7 @@ from nsqfast.nsqadmin.problems.alerts import alertmanager_form, make_event
 from nsqfast.nsqadmin.problems.cases import KeptCase, Severity
 from nsqfast.nsqadmin.problems.report import Problems
 from nsqfast.nsqadmin.problems.silences import SILENCES_MAX, Scope, Silence
-from support.admin_cluster import make_cluster, make_lookupd, make_node, make_topic
+from support.admin_cluster import join_parts, make_cluster, make_lookupd, make_node, make_topic
 
 STEP_S = 2.0
 START = 1_700_000_000.0
@@ -64,12 +64,12 @@ class Scene:
         parts = parts or [part(key) for key in self.nodes]
         total = Counts(**counts) if counts else add(parts)
         self.topics[name] = Topic(
-            name, total, parts, {one.name: one for one in channels}, add_rates(parts)
+            name, total, join_parts(parts), {one.name: one for one in channels}, add_rates(parts)
         )
 
     def channel(self, *parts, topic="orders", name="billing", slope=None, oldest_s=None):
-        made = Channel(topic, name, add(parts), list(parts), add_rates(parts))
-        made.depth_slope, made.oldest_s = slope, oldest_s
+        rates = add_rates(parts)
+        made = Channel(topic, name, add(parts), join_parts(parts), rates, slope, oldest_s)
         self.topic(topic, made)
 
     def run(self, seconds=0.0, step_s=STEP_S):
@@ -153,10 +153,10 @@ def test_no_consumers_is_told_after_its_time_and_clears_after_three_good_ticks()
 def test_the_id_lasts_and_tells_names_apart():
     scene = Scene("--problem-no-consumers=0s")
     one, two = (
-        Channel("a/b", name, Counts(depth=1), [part(A, depth=1)], Rates(0.0))
+        Channel("a/b", name, Counts(depth=1), join_parts([part(A, depth=1)]), Rates(0.0))
         for name in ("c", "c/d")
     )
-    three = Channel("a", "b/c", Counts(depth=1), [part(A, depth=1)], Rates(0.0))
+    three = Channel("a", "b/c", Counts(depth=1), join_parts([part(A, depth=1)]), Rates(0.0))
     scene.topic("a/b", one, two)
     scene.topic("a", three)
     scene.run()
@@ -507,7 +507,7 @@ def test_a_topic_with_messages_and_no_channel():
     scene.channel(part(A))
     assert scene.run(6) == []
     # A channel on another node takes none of them.
-    channel = Channel("orders", "c", Counts(), [part(A)], Rates(0))
+    channel = Channel("orders", "c", Counts(), join_parts([part(A)]), Rates(0))
     scene.topic("orders", channel, parts=[part(A), part(B, depth=3)])
     assert scene.run(70) == ["topic_without_channel"]
     assert "on b:4151; it has no channel there" in scene.only.text
@@ -745,7 +745,8 @@ def test_what_is_paused_everywhere_has_no_other_problem():
 def test_the_list_is_bounded_and_the_counts_are_whole():
     scene = Scene("--problem-no-consumers=0s")
     channels = [
-        Channel("t", f"c{i}", Counts(depth=1), [part(A, depth=1)], Rates(0.0)) for i in range(1500)
+        Channel("t", f"c{i}", Counts(depth=1), join_parts([part(A, depth=1)]), Rates(0.0))
+        for i in range(1500)
     ]
     scene.topic("t", *channels)
     steps = scene.problems._judge(make_cluster(scene.topics.values(), scene.nodes.values()))

@@ -5,18 +5,26 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
+import numpy as np
+from msgspec.structs import astuple
+
 from nsqfast import __version__
 from nsqfast.nsqadmin.access.audit import Entry
 from nsqfast.nsqadmin.cluster.answers import Client
 from nsqfast.nsqadmin.cluster.model import (
+    NO_PARTS,
+    RATES,
+    VALUES,
     Channel,
     Cluster,
     Counts,
     Lookupd,
     Node,
     NodePart,
+    NodeParts,
     NodeState,
     Rates,
+    Rows,
     Topic,
     Totals,
 )
@@ -76,6 +84,20 @@ def make_client(number: int = 0, **changes) -> Client:
     return Client(**(given | changes))
 
 
+def join_parts(parts: Sequence[NodePart]) -> NodeParts:
+    """As a tick has them."""
+    if not parts:
+        return NO_PARTS
+    values, rates = np.empty((len(parts), VALUES), np.int64), np.full((len(parts), RATES), np.nan)
+    for row, part in enumerate(parts):
+        values[row] = [*astuple(part.counts), part.paused, part.oldest_ms, part.held_ms]
+        if part.rates is not None:
+            rates[row] = astuple(part.rates)
+    every = np.arange(len(parts))
+    rows = Rows([part.node for part in parts], every, every, values, rates)
+    return NodeParts(rows, 0, len(parts), sum(part.paused for part in parts))
+
+
 def make_channel(
     topic: str,
     name: str,
@@ -93,7 +115,7 @@ def make_channel(
         NodePart(node, whole if index == 0 else Counts(), index < paused_nodes, rates)
         for index, node in enumerate(nodes)
     ]
-    return Channel(topic, name, whole, parts, rates, slope, oldest_s)
+    return Channel(topic, name, whole, join_parts(parts), rates, slope, oldest_s)
 
 
 def make_topic(
@@ -111,7 +133,7 @@ def make_topic(
         NodePart(node, whole if index == 0 else Counts(), index < paused_nodes, rates)
         for index, node in enumerate(nodes)
     ]
-    return Topic(name, whole, parts, {each.name: each for each in channels}, rates)
+    return Topic(name, whole, join_parts(parts), {each.name: each for each in channels}, rates)
 
 
 def make_cluster(
@@ -178,12 +200,11 @@ def many_topics(count: int, seed: int, **changes) -> Cluster:
 def example_cluster(**changes) -> Cluster:
     """Of everything something: what a page can show."""
     up, late, down = (
-        make_node(0),
+        make_node(0, tombstones=frozenset({"clicks"})),
         make_node(1, NodeState.STALE, is_out_of_date=True, version="1.2.1"),
         make_node(2, NodeState.DOWN, rates=None, memory_bytes=None, lookupds=()),
     )
     keys = [up.key, late.key, down.key]
-    up.tombstones = frozenset({"clicks"})
     topics = [
         make_topic(
             "orders",

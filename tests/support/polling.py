@@ -28,9 +28,8 @@ class Polling:
 
     async def __aenter__(self) -> Self:
         self._upstream = await Upstream(self.options).__aenter__()
-        self.poller = Poller(self.options, self._upstream)
         self.history = History(self.options)
-        self.poller.listen(self.history.take_in_slices)
+        self.poller = Poller(self.options, self._upstream, self.history)
         self.poller.listen(self.ticks.append)
         self.poller.start()
         return self

@@ -192,7 +192,7 @@ def _count_channel(holding: Holding, topic: TopicStats, name: str) -> None:
     holding.in_flight, holding.deferred = channel.in_flight_count, channel.deferred_count
 
 
-def parts_of(cluster: Cluster, item: Item) -> Sequence[NodePart]:
+def parts_of(cluster: Cluster, item: Item) -> Iterable[NodePart]:
     """Its parts at the last poll."""
     topic = cluster.topics.get(item.topic)
     if topic is None or not item.channel:

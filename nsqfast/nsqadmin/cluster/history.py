@@ -8,15 +8,17 @@ import asyncio
 import collections
 import logging
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
-from typing import Final, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from nsqfast.net.slices import Slices
 from nsqfast.nsqadmin.cluster.history_file import HistoryFileError, is_ours, load, save, snapshot
 from nsqfast.nsqadmin.cluster.history_tables import (
     BLOCK,
     CHANNEL_COLUMNS,
+    KEYS_AT_ONCE,
     NODE_COLUMNS,
     SLOPE_S,
     TOPIC_COLUMNS,
@@ -24,21 +26,27 @@ from nsqfast.nsqadmin.cluster.history_tables import (
     Key,
     Mark,
     Series,
+    Steps,
     StoredTable,
     Table,
-    oldest,
-    slopes,
+    find_ages,
+    find_slopes,
 )
 from nsqfast.nsqadmin.cluster.model import (
-    Channel,
-    Cluster,
+    BACKEND,
+    DEFERRED,
+    DEPTH,
+    IN,
+    IN_FLIGHT,
+    MESSAGES,
+    RATES,
+    Bools,
     Node,
     NodeState,
     Rates,
-    Topic,
-    node_keys,
-    oldest_ms,
+    Totals,
 )
+from nsqfast.nsqadmin.cluster.sums import Sums
 from nsqfast.nsqadmin.options import Options
 
 log = logging.getLogger("nsqadmin")
@@ -49,32 +57,40 @@ MARKS_MAX = 1000
 SPARKLINE_POINTS = 30
 SAVE_INTERVAL_S = 300.0
 UNKNOWN = float("nan")
-SLICE = 256  # entities between two reads of the clock
+AGES_AT_ONCE = 1024
 
-T = TypeVar("T")
+
+class Trends(NamedTuple):
+    """What the past says of the topics and channels of a tick, in their order; nan: unknown."""
+
+    topic_slopes: Doubles
+    channel_slopes: Doubles
+    ages_s: Doubles  # of the oldest message of each channel; see Channel for the rest
+    is_minimum: Bools
+    is_estimate: Bools
 
 
 class History:
-    """Takes each tick; see `series` for the output."""
+    """Takes each tick before it is published; see `series` for the output."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
         self._history_s = max(options.history_ns // 1_000_000_000, FINE_RANGE_S)
-        self.topics = Table(TOPIC_COLUMNS, has_counts=False)
-        self.channels = Table(CHANNEL_COLUMNS, has_counts=True)
-        self.nodes = Table(NODE_COLUMNS, has_counts=False)
+        self._plan = 0  # index of STEPS_S
+        steps = self._steps(self._plan)
+        self.topics = Table(TOPIC_COLUMNS, steps, has_counts=False)
+        self.channels = Table(CHANNEL_COLUMNS, steps, has_counts=True)
+        self.nodes = Table(NODE_COLUMNS, steps, has_counts=False)
         self.marks: collections.deque[Mark] = collections.deque(maxlen=MARKS_MAX)
-        self._plan = -1  # index of STEPS_S
         self._is_full = False
         self._start_times: dict[str, int] = {}
         # Nodes that lost messages, until (Unix time) the slopes have forgotten it.
         self._lossy: dict[str, float] = {}
-        self._names: list[list[str]] = []  # of the last tick
-        self._keys: list[list[Key]] = []
+        self._names: tuple[object, ...] = ()  # of the last tick
+        self._keys: tuple[list[Key], list[Key], list[Key]] = ([], [], [])
         self._topic_slopes: Doubles = np.zeros(0)
         self._channel_slopes: Doubles = np.zeros(0)
         self._saver: asyncio.Task[None] | None = None
-        self._use_plan(0)
 
     @property
     def tables(self) -> tuple[Table, Table, Table]:
@@ -88,162 +104,145 @@ class History:
 
     # Input: ticks
 
-    def take(self, cluster: Cluster) -> None:
-        """Take one more tick; fills in the slopes and the oldest ages of its topics and channels."""
-        for _ in self.take_in_slices(cluster):
-            pass
-
-    def take_in_slices(self, cluster: Cluster) -> Iterator[None]:
-        """Like `take`; whenever it yields, others may run."""
-        now, up = cluster.at, _up(cluster)
-        self._find_restarts(cluster)
-        self._find_losses(cluster)
-        topics = [topic for topic in cluster.topics.values() if topic.parts]
-        yield
-        channels = [channel for topic in topics for channel in topic.channels.values()]
-        yield
-        self._name(topics, channels, cluster)
+    async def take(
+        self,
+        at: float,
+        nodes: Mapping[str, Node],
+        totals: Totals,
+        topics: Sums[str],
+        channels: Sums[tuple[str, str]],
+        slices: Slices,
+    ) -> Trends:
+        """Take the numbers of one more tick."""
+        self._find_restarts(nodes)
+        self._find_losses(at, nodes)
+        await self._name(topics.names, channels.names, list(nodes), slices)
         topic_keys, channel_keys, node_keys = self._keys
-        topic_values = yield from _rows(topics, lambda one: _topic_row(one, up), TOPIC_COLUMNS)
-        channel_values = yield from _rows(
-            channels, lambda one: _channel_row(one, up), CHANNEL_COLUMNS
-        )
-        node_values = yield from _rows(list(cluster.nodes.values()), _node_row, NODE_COLUMNS)
-        total = _cluster_row(cluster, topic_values, channel_values)
-        node_values = np.concatenate([np.array([total]), node_values])
-        counts = np.array([channel.counts.message_count for channel in channels], np.float64)
-        yield
-        self._make_room(self._keys, now)
+        is_up = np.array([node.state is NodeState.UP for node in nodes.values()], bool)
+        topic_values = _topic_values(topics, is_up)
+        await slices.pause()
+        channel_values = await _channel_values(channels, is_up, slices)
+        node_rows = [_cluster_row(nodes, totals, topic_values, channel_values)]
+        node_rows += [_node_row(node) for node in nodes.values()]
+        await self._make_room(at, slices)
         step = self.channels.fine.last
-        self.topics.take(topic_keys, topic_values, None, now)
-        yield
-        self.channels.take(channel_keys, channel_values, counts, now)
-        yield
-        self.nodes.take(node_keys, node_values, None, now)
+        await self.topics.take(topic_keys, topic_values, None, at, slices)
+        counts = channels.values[:, MESSAGES].astype(np.float64)
+        await self.channels.take(channel_keys, channel_values, counts, at, slices)
+        await self.nodes.take(node_keys, np.array(node_rows), None, at, slices)
         is_grown = len(self._channel_slopes) != self.channels.capacity
         is_grown = is_grown or len(self._topic_slopes) != self.topics.capacity
         if step != self.channels.fine.last or is_grown:
-            self._topic_slopes = slopes(self.topics.fine, 1, 2)
-            self._channel_slopes = slopes(self.channels.fine, 4, 5)
-        yield
-        yield from self._tell(topics, channels, now)
+            self._topic_slopes = await find_slopes(self.topics.fine, 1, slices)
+            self._channel_slopes = await find_slopes(self.channels.fine, 4, slices)
+        is_lossy = np.array([key in self._lossy for key in nodes], bool)
+        return Trends(
+            _slopes_of(topics, self.topics, self._topic_slopes, is_lossy),
+            _slopes_of(channels, self.channels, self._channel_slopes, is_lossy),
+            *await self._find_ages(channels, at, slices),
+        )
 
-    def _name(self, topics: list[Topic], channels: list[Channel], cluster: Cluster) -> None:
+    async def _name(
+        self,
+        topics: Sequence[str],
+        channels: Sequence[tuple[str, str]],
+        nodes: list[str],
+        slices: Slices,
+    ) -> None:
         """Their keys, rebuilt only if they differ from the last tick's, because there may be thousands."""
-        names = [
-            [topic.name for topic in topics],
-            [channel.topic for channel in channels],
-            [channel.name for channel in channels],
-            list(cluster.nodes),
-        ]
+        names = topics, channels, nodes
         if names != self._names:
+            channel_keys: list[Key] = []
+            for begin in range(0, len(channels), KEYS_AT_ONCE):
+                some = channels[begin : begin + KEYS_AT_ONCE]
+                channel_keys += [("channel", *name) for name in some]
+                await slices.pause()
+            node_keys: list[Key] = [(), *(("node", key) for key in nodes)]
+            self._keys = [("topic", topic) for topic in topics], channel_keys, node_keys
             self._names = names
-            self._keys = [
-                [("topic", topic) for topic in names[0]],
-                [("channel", *pair) for pair in zip(names[1], names[2], strict=True)],
-                [(), *(("node", key) for key in names[3])],
-            ]
 
-    def _tell(self, topics: list[Topic], channels: list[Channel], now: float) -> Iterator[None]:
-        known = [*self._topic_slopes.tolist(), None]  # the last one is for slot -1
-        for topic, slot in zip(topics, self.topics.index.tolist(), strict=True):
-            topic.depth_slope = self._slope_of(topic, known[slot])
-        yield
-        table = self.channels
-        known = [*self._channel_slopes.tolist(), None]
-        index = table.index.tolist()
-        for begin in range(0, len(channels), SLICE):
-            waiting = []
-            for channel, slot in zip(
-                channels[begin : begin + SLICE], index[begin : begin + SLICE], strict=True
-            ):
-                channel.depth_slope = self._slope_of(channel, known[slot])
-                if slot >= 0 and channel.counts.depth > 0:
-                    waiting.append((channel, slot))
-            self._tell_ages(waiting, now)
-            yield
+    async def _find_ages(
+        self, channels: Sums[tuple[str, str]], at: float, slices: Slices
+    ) -> tuple[Doubles, Bools, Bools]:
+        """Of the oldest message of each channel, as the nodes report it, or else as the past tells."""
+        table, depth = self.channels, channels.values[:, DEPTH]
+        reported_s = channels.oldest_ms() / 1e3
+        ages_s, is_minimum = np.full(len(depth), UNKNOWN), np.zeros(len(depth), bool)
+        is_estimate = np.ones(len(depth), bool)
+        waiting = np.flatnonzero((depth > 0) & (table.index >= 0))
+        for begin in range(0, len(waiting), AGES_AT_ONCE):
+            await slices.pause()
+            some = waiting[begin : begin + AGES_AT_ONCE]
+            slots, goals = table.index[some], depth[some].astype(np.float64)
+            found = find_ages([table.fine, table.coarse], slots, goals, table.totals[slots], at)
+            is_reported = reported_s[some] > 0
+            ages_s[some] = np.where(is_reported, reported_s[some], found[0])
+            is_minimum[some], is_estimate[some] = found[1] & ~is_reported, ~is_reported
+        return ages_s, is_minimum, is_estimate
 
-    def _slope_of(self, queue: Topic | Channel, slope: float | None) -> float | None:
-        """Unknown while it has a fall that is a loss: nothing was finished."""
-        if self._lossy and not self._lossy.keys().isdisjoint(node_keys(queue.parts)):
-            return None
-        return _known(slope)
-
-    def _tell_ages(self, waiting: list[tuple[Channel, int]], now: float) -> None:
-        if not waiting:
-            return
-        table = self.channels
-        slots = np.array([slot for _, slot in waiting])
-        depth = np.array([channel.counts.depth for channel, _ in waiting], np.float64)
-        found = oldest([table.fine, table.coarse], slots, depth, table.totals[slots], now)
-        ages, is_minimum = found[0].tolist(), found[1].tolist()
-        for (channel, _), age, at_least in zip(waiting, ages, is_minimum, strict=True):
-            if reported_ms := oldest_ms(channel.parts):
-                channel.oldest_s, channel.oldest_is_estimate = reported_ms / 1e3, False
-            else:
-                channel.oldest_s, channel.oldest_is_minimum = age, at_least
-
-    def _find_losses(self, cluster: Cluster) -> None:
-        for key, node in cluster.nodes.items():
+    def _find_losses(self, at: float, nodes: Mapping[str, Node]) -> None:
+        for key, node in nodes.items():
             if node.unclean_start is not None and node.unclean_start.messages != 0:
-                self._lossy[key] = min(node.start_time, cluster.at) + SLOPE_S
-        self._lossy = {key: end for key, end in self._lossy.items() if end > cluster.at}
+                self._lossy[key] = min(node.start_time, at) + SLOPE_S
+        self._lossy = {key: end for key, end in self._lossy.items() if end > at}
 
-    def _find_restarts(self, cluster: Cluster) -> None:
-        for key, node in cluster.nodes.items():
+    def _find_restarts(self, nodes: Mapping[str, Node]) -> None:
+        for key, node in nodes.items():
             before = self._start_times.get(key)
             if before and node.start_time and node.start_time != before:
                 self.mark(f"nsqd {node.hostname} ({key}) restarted", ("node", key))
-        self._start_times = {key: node.start_time for key, node in cluster.nodes.items()}
+        self._start_times = {key: node.start_time for key, node in nodes.items()}
 
     # Memory
 
-    def _make_room(self, keys: list[list[Key]], now: float) -> None:
+    async def _make_room(self, at: float, slices: Slices) -> None:
         missing = [
-            table.missing(wanted, now) for table, wanted in zip(self.tables, keys, strict=True)
+            await table.missing(wanted, at, slices)
+            for table, wanted in zip(self.tables, self._keys, strict=True)
         ]
-        if not any(missing):
-            return
         blocks = [-(-number // BLOCK) for number in missing]
-        while self._bytes(self._plan, blocks) > self.memory_max:
+        while any(blocks) and self._bytes(self._plan, blocks) > self.memory_max:
             if self._plan + 1 == len(STEPS_S):
                 if not self._is_full:
                     log.warning("charts: --history-memory is too small for all topics and channels")
                     self._is_full = True
                 return
-            self._use_plan(self._plan + 1)
+            await self._use_plan(self._plan + 1, slices)
         for table, number in zip(self.tables, blocks, strict=True):
             if number:
-                table.grow(number)
+                await table.grow(number, slices)
+
+    def _steps(self, plan: int) -> Steps:
+        fine_s, coarse_s = STEPS_S[plan]
+        return Steps(fine_s, FINE_RANGE_S // fine_s, coarse_s, self._history_s // coarse_s)
 
     def _bytes(self, plan: int, blocks: list[int]) -> int:
-        fine_s, coarse_s = STEPS_S[plan]
-        steps = FINE_RANGE_S // fine_s + self._history_s // coarse_s
+        steps = self._steps(plan)
         return sum(
             (table.capacity + number * BLOCK)
-            * Table.bytes_of(len(table.columns), steps, has_counts=table.has_counts)
+            * (steps.fine_points + steps.coarse_points)
+            * (4 * len(table.columns) + 8 * table.has_counts)
             for table, number in zip(self.tables, blocks, strict=True)
         )
 
-    def _use_plan(self, plan: int) -> None:
-        self._plan = plan
-        fine_s, coarse_s = STEPS_S[plan]
+    async def _use_plan(self, plan: int, slices: Slices) -> None:
         for table in self.tables:
-            table.set_steps(fine_s, FINE_RANGE_S // fine_s, coarse_s, self._history_s // coarse_s)
+            await table.set_steps(self._steps(plan), slices)
+        self._plan = plan
 
     @property
     def memory_max(self) -> int:
         """--history-memory."""
         return self._options.history_memory
 
-    def adopt(self, stored: list[StoredTable]) -> None:
+    async def _adopt(self, stored: list[StoredTable]) -> None:
         """Take over a file's content, before the first tick."""
         for table, part in zip(self.tables, stored, strict=True):
             table.adopt(part, time.time())
         plan = 0
         while self._bytes(plan, [0, 0, 0]) > self.memory_max and plan + 1 < len(STEPS_S):
             plan += 1
-        self._use_plan(plan)
+        await self._use_plan(plan, Slices())
 
     # Output
 
@@ -265,7 +264,7 @@ class History:
             nothing = np.zeros(0, np.float32)
             return Series(ring.step_s, np.zeros(0), dict.fromkeys(table.columns, nothing))
         count = min(range_s // ring.step_s, ring.length)
-        values = np.concatenate([ring.read(slot, count), table.pending()[slot : slot + 1]])
+        values = np.concatenate([ring.read(slot, count), table.means(slice(slot, slot + 1))])
         steps = np.arange(ring.last - count + 1, ring.last + 1)
         times = np.append((steps + 1.0) * ring.step_s, last_at)
         kept = times >= last_at - range_s
@@ -298,7 +297,7 @@ class History:
         slot = table.slots.get(key)
         if table is self.nodes or slot is None or slot >= len(known):
             return None
-        return _known(float(known[slot]))
+        return known_or_none(float(known[slot]))
 
     # The file
 
@@ -311,17 +310,14 @@ class History:
             log.warning("charts: --history-file %s is something else, and left as it is", path)
             return
         try:
-            await asyncio.to_thread(self._load, path)
+            stored, marks = await asyncio.to_thread(load, path, self.tables, self.memory_max)
+            await self._adopt(stored)
+            self.marks.extend(marks)
         except FileNotFoundError:
             pass
         except HistoryFileError as error:
             log.warning("charts: --history-file %s is ignored: %s", path, error)
         self._saver = asyncio.get_running_loop().create_task(self._save_often())
-
-    def _load(self, path: str) -> None:
-        stored, marks = load(path, self.tables, self.memory_max)
-        self.adopt(stored)
-        self.marks.extend(marks)
 
     async def stop(self) -> None:
         """Save for the last time."""
@@ -345,52 +341,44 @@ class History:
             await self.save()
 
 
-def _up(cluster: Cluster) -> frozenset[str] | None:
-    """Nodes that are up; None for all of them."""
-    up = frozenset(key for key, node in cluster.nodes.items() if node.state is NodeState.UP)
-    return None if len(up) == len(cluster.nodes) else up
-
-
-def _rows(
-    entities: Sequence[T], row: Callable[[T], tuple[float, ...]], columns: tuple[str, ...]
-) -> Generator[None, None, Doubles]:
-    values = np.empty((len(entities), len(columns)))
-    for begin in range(0, len(entities), SLICE):
-        part = entities[begin : begin + SLICE]
-        values[begin : begin + len(part)] = [row(one) for one in part]
-        yield
-    return values
-
-
-def _known(value: float | None) -> float | None:
-    return value if value is not None and value == value else None  # noqa: PLR0124 - nan is not itself
+def known_or_none(value: float) -> float | None:
+    """None for nan, which is what is not known."""
+    return value if value == value else None  # noqa: PLR0124 - nan is not itself
 
 
 NO_RATES = Rates(UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN)
 GAP = (UNKNOWN,) * len(NODE_COLUMNS)
 
 
-def _topic_row(topic: Topic, up: frozenset[str] | None) -> tuple[float, ...]:
-    if up is not None and up.isdisjoint(node_keys(topic.parts)):
-        return GAP[: len(TOPIC_COLUMNS)]
-    counts, rates = topic.counts, topic.rates or NO_RATES
-    return rates.in_s, counts.depth - counts.backend_depth, counts.backend_depth
+def _topic_values(topics: Sums[str], is_up: Bools) -> Doubles:
+    """[topics, TOPIC_COLUMNS]; unknown where no node that has it answers."""
+    counts = topics.values
+    in_s = np.where(topics.is_known, topics.rates[:, IN], UNKNOWN)
+    values = np.column_stack([in_s, counts[:, DEPTH] - counts[:, BACKEND], counts[:, BACKEND]])
+    values[~topics.is_on(is_up)] = UNKNOWN
+    return values
 
 
-def _channel_row(channel: Channel, up: frozenset[str] | None) -> tuple[float, ...]:
-    if up is not None and up.isdisjoint(node_keys(channel.parts)):
-        return GAP[: len(CHANNEL_COLUMNS)]
-    counts, rates = channel.counts, channel.rates or NO_RATES
-    return (
-        rates.in_s,
-        rates.out_s,
-        rates.requeue_s,
-        rates.timeout_s,
-        counts.depth - counts.backend_depth,
-        counts.backend_depth,
-        counts.in_flight_count,
-        counts.deferred_count,
-    )
+async def _channel_values(channels: Sums[tuple[str, str]], is_up: Bools, slices: Slices) -> Doubles:
+    """[channels, CHANNEL_COLUMNS]; the same."""
+    values, is_on = np.empty((len(channels.names), len(CHANNEL_COLUMNS))), channels.is_on(is_up)
+    for begin in range(0, len(values), KEYS_AT_ONCE):
+        block = slice(begin, begin + KEYS_AT_ONCE)
+        counts, is_known = channels.values[block], channels.is_known[block]
+        values[block, :RATES] = np.where(is_known[:, None], channels.rates[block], UNKNOWN)
+        values[block, RATES] = counts[:, DEPTH] - counts[:, BACKEND]
+        values[block, RATES + 1 :] = counts[:, [BACKEND, IN_FLIGHT, DEFERRED]]
+        values[block][~is_on[block]] = UNKNOWN
+        await slices.pause()
+    return values
+
+
+def _slopes_of(sums: Sums[Any], table: Table, slopes: Doubles, is_lossy: Bools) -> Doubles:
+    """Unknown while there is a fall that is a loss: nothing was finished."""
+    found = np.append(slopes, UNKNOWN)[table.index]  # the last one is for slot -1
+    if is_lossy.any():
+        found[sums.is_on(is_lossy)] = UNKNOWN
+    return found
 
 
 def _node_row(node: Node) -> tuple[float, ...]:
@@ -412,13 +400,14 @@ def _node_row(node: Node) -> tuple[float, ...]:
     )
 
 
-def _cluster_row(cluster: Cluster, topics: Doubles, channels: Doubles) -> tuple[float, ...]:
-    if not cluster.totals.nodes_up:
+def _cluster_row(
+    nodes: Mapping[str, Node], totals: Totals, topics: Doubles, channels: Doubles
+) -> tuple[float, ...]:
+    if not totals.nodes_up:
         return GAP
-    totals = cluster.totals
     timeouts = channels[:, 3]
-    nodes = [node for node in cluster.nodes.values() if node.state is NodeState.UP]
-    memory = [node.memory_bytes for node in nodes if node.memory_bytes is not None]
+    up = [node for node in nodes.values() if node.state is NodeState.UP]
+    memory = [node.memory_bytes for node in up if node.memory_bytes is not None]
     return (
         UNKNOWN if totals.in_s is None else totals.in_s,
         UNKNOWN if totals.out_s is None else totals.out_s,
@@ -428,7 +417,7 @@ def _cluster_row(cluster: Cluster, topics: Doubles, channels: Doubles) -> tuple[
         float(np.nansum(topics[:, 2]) + np.nansum(channels[:, 5])),
         float(totals.in_flight_count),
         float(np.nansum(channels[:, 7])),
-        float(sum(node.counts.client_count for node in nodes)),
+        float(sum(node.counts.client_count for node in up)),
         float(sum(memory)) if memory else UNKNOWN,
     )
 

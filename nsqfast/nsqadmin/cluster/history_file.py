@@ -184,7 +184,8 @@ def _read_ring(archive: zipfile.ZipFile, name: str, table: Table, about: _RingAb
     if about.step_s < 1 or not 0 <= length <= POINTS_MAX:
         raise HistoryFileError("its times are impossible")
     ring = Ring(about.step_s, max(length, 1), width, has_counts=table.has_counts)
-    ring.add_blocks(about.blocks)
+    shape = ring.points, BLOCK, width
+    ring.add_blocks([np.zeros(shape, np.float32) for _ in range(about.blocks)])
     if length:
         ring.first, ring.last = about.first, about.last
     rows = ring.rows(length)

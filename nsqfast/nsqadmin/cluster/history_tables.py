@@ -6,10 +6,14 @@ A Ring has the last `points` steps, in arrays of fixed size. Step number s is th
 copies: they are searched for many slots at once.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from nsqfast.net.slices import Slices
 
 # () is the whole cluster; ("topic", T), ("channel", T, C), ("node", key of Cluster.nodes).
 Key = tuple[str, ...]
@@ -83,17 +87,23 @@ class Ring:
         """Number of known steps."""
         return self.last - self.first + 1 if self.last >= 0 else 0
 
-    def add_blocks(self, number: int) -> None:
-        """Add room for this many times BLOCK entities, all unknown."""
+    async def make_blocks(self, number: int, slices: Slices) -> list[Floats]:
+        """Room for this many times BLOCK entities, all unknown; see `add_blocks`."""
         # Rows never written are never read, so only the known rows must be marked as unknown.
-        rows = self.rows(self.length)
+        rows, made = self.rows(self.length), []
         for _ in range(number):
             block = np.zeros((self.points, BLOCK, self.width), np.float32)
             block[rows] = NAN
-            self.blocks.append(block)
+            made.append(block)
+            await slices.pause()
+        return made
+
+    def add_blocks(self, blocks: list[Floats]) -> None:
+        """Those that `make_blocks` made."""
+        self.blocks += blocks
         if self.counts is not None:
-            had = self.counts.shape[1]
-            counts = np.zeros((self.points, had + number * BLOCK))
+            rows, had = self.rows(self.length), self.counts.shape[1]
+            counts = np.zeros((self.points, had + len(blocks) * BLOCK))
             counts[rows, :had] = self.counts[rows]
             counts[rows, had:] = np.nan
             self.counts = counts
@@ -103,27 +113,30 @@ class Ring:
         count = min(count, self.length)
         return np.arange(self.last - count + 1, self.last + 1) % self.points
 
-    def advance(self, step: int) -> None:
-        """Make `step` the next row to write; skipped steps are unknown."""
-        if self.last < 0 or step - self.last > self.points:
-            self.first = self.last = step
-            return
+    async def write(
+        self,
+        step: int,
+        make_values: Callable[[int], Floats],
+        counts: Doubles | None,
+        slices: Slices,
+    ) -> None:
+        """Write the next step; skipped ones are unknown. It is known at the end, once every block has it.
+
+        `make_values` gets the index of a block and makes its values, [BLOCK, columns]; `counts` is [slots].
+        """
         assert step > self.last
-        skipped = np.arange(self.last + 1, step) % self.points
-        for block in self.blocks:
+        is_far = self.last < 0 or step - self.last > self.points
+        skipped = np.arange(0 if is_far else self.last + 1, 0 if is_far else step) % self.points
+        first, row = step if is_far else max(self.first, step - self.points + 1), step % self.points
+        self.first, self.last = (-1, -1) if is_far else (first, self.last)
+        for index, block in enumerate(self.blocks):
             block[skipped] = NAN
+            block[row] = make_values(index)
+            await slices.pause()
         if self.counts is not None:
             self.counts[skipped] = self.counts[self.last % self.points]
-        self.last = step
-        self.first = max(self.first, step - self.points + 1)
-
-    def write(self, values: Floats, counts: Doubles | None) -> None:
-        """Write the last row: [slots, columns], and [slots]."""
-        row = self.last % self.points
-        for index, block in enumerate(self.blocks):
-            block[row] = values[index * BLOCK : (index + 1) * BLOCK]
-        if self.counts is not None:
             self.counts[row] = counts
+        self.first, self.last = first, step
 
     def forget(self, slot: int) -> None:
         """The slot belongs to another entity from now on."""
@@ -142,16 +155,25 @@ class Ring:
         """The Unix time of its end."""
         return float((step + 1) * self.step_s)
 
-    def condense(self, fine: "Ring", step: int) -> None:
-        """Write row `step` from those of a finer ring: means of the known values, the last totals."""
-        self.advance(step)
-        ratio = self.step_s // fine.step_s
-        steps = np.arange(max(step * ratio, fine.first), min((step + 1) * ratio - 1, fine.last) + 1)
-        row = self.last % self.points
-        for index, block in enumerate(self.blocks):
-            block[row] = mean(fine.blocks[index][steps % fine.points])
-        if self.counts is not None and fine.counts is not None:
-            self.counts[row] = fine.counts[steps[-1] % fine.points] if len(steps) else np.nan
+    async def write_means(self, step: int, source: "Ring", slices: Slices) -> None:
+        """Write `step` from those of another ring: means of the known values, the last totals."""
+        begin = max(step * self.step_s // source.step_s, source.first)
+        end = min(-(-(step + 1) * self.step_s // source.step_s), source.last + 1)
+        rows, counts = np.arange(begin, end) % source.points, None
+        if source.counts is not None:
+            unknown = np.full(source.counts.shape[1], np.nan)
+            counts = source.counts[rows[-1]] if len(rows) else unknown
+        await self.write(step, lambda index: mean(source.blocks[index][rows]), counts, slices)
+
+    async def resample(self, step_s: int, points: int, slices: Slices) -> "Ring":
+        """A ring with these steps, and the known values of this one."""
+        new = Ring(step_s, points, self.width, has_counts=self.counts is not None)
+        new.add_blocks(await new.make_blocks(len(self.blocks), slices))
+        if self.length:
+            first = max(self.first * self.step_s, (self.last + 1) * self.step_s - points * step_s)
+            for step in range(first // step_s, self.last * self.step_s // step_s + 1):
+                await new.write_means(step, self, slices)
+        return new
 
 
 def mean(values: Floats) -> Floats:
@@ -162,35 +184,16 @@ def mean(values: Floats) -> Floats:
     return np.where(number > 0, total / np.maximum(number, 1), np.nan).astype(np.float32)
 
 
-def resample(old: Ring, new: Ring) -> None:
-    """Fill `new`, which is empty, with the known values of `old`; its blocks are created as well."""
-    new.add_blocks(len(old.blocks))
-    if not old.length:
-        return
-    first = max(old.first * old.step_s, (old.last + 1) * old.step_s - new.points * new.step_s)
-    for step in range(first // new.step_s, old.last * old.step_s // new.step_s + 1):
-        begin = max(step * new.step_s // old.step_s, old.first)
-        end = min(-(-(step + 1) * new.step_s // old.step_s), old.last + 1)
-        if end <= begin:
-            continue
-        new.advance(step)
-        rows, row = np.arange(begin, end) % old.points, new.last % new.points
-        for index, block in enumerate(new.blocks):
-            block[row] = mean(old.blocks[index][rows])
-        if new.counts is not None and old.counts is not None:
-            new.counts[row] = old.counts[rows[-1]]
-
-
 Slots = NDArray[np.int64]
 
 SLOPE_S = 300
 SLOPE_POINTS_MIN = 3
 
 
-def slopes(ring: Ring, memory: int, backend: int) -> Doubles:
+async def find_slopes(ring: Ring, memory: int, slices: Slices) -> Doubles:
     """Messages per second by which the depth grew over the last five minutes, by regression; [slots], nan if too young.
 
-    Depth is the sum of the columns `memory` and `backend`.
+    Depth is the sum of the column `memory` and the next one, what is on disk.
     """
     rows = ring.rows(SLOPE_S // ring.step_s + 1)
     found = np.full(len(ring.blocks) * BLOCK, np.nan)
@@ -200,12 +203,13 @@ def slopes(ring: Ring, memory: int, backend: int) -> Doubles:
     centred = times - times.mean()
     weights = centred / (centred @ centred)
     for index, block in enumerate(ring.blocks):
-        depth = block[rows, :, memory] + block[rows, :, backend]
+        depth = block[rows, :, memory] + block[rows, :, memory + 1]
         slope = weights @ depth
         unknown = np.flatnonzero(np.isnan(slope))
         if len(unknown):
             slope[unknown] = _slopes_with_gaps(times, depth[:, unknown])
         found[index * BLOCK : (index + 1) * BLOCK] = slope
+        await slices.pause()
     return found
 
 
@@ -220,7 +224,7 @@ def _slopes_with_gaps(times: Doubles, depth: Floats) -> Doubles:
     return np.where(number >= SLOPE_POINTS_MIN, above / np.where(below > 0, below, 1), np.nan)
 
 
-def oldest(
+def find_ages(
     rings: list[Ring], slots: Slots, depth: Doubles, totals: Doubles, now: float
 ) -> tuple[Doubles, NDArray[np.bool_]]:
     """Age in seconds of the oldest waiting message in each of `slots`, and whether it is a lower bound.
@@ -270,8 +274,18 @@ def _search(
 
 
 KEPT_S = 600.0  # how long the slot of an entity that is gone stays reserved
+KEYS_AT_ONCE = 4096
 CLOCK_BACK_S_MAX = 60.0  # beyond it the past is of no use
 FILL_S = 30.0  # ticks closer than this make no gap
+
+
+class Steps(NamedTuple):
+    """The steps of both rings of a Table."""
+
+    fine_s: int
+    fine_points: int
+    coarse_s: int
+    coarse_points: int
 
 
 @dataclass(slots=True)
@@ -288,16 +302,17 @@ class StoredTable:
 class Table:
     """Pass it the values of each tick with `take`; a step is written when the first tick of the next one arrives."""
 
-    def __init__(self, columns: tuple[str, ...], *, has_counts: bool) -> None:
-        self.columns, self.has_counts = columns, has_counts
+    def __init__(self, columns: tuple[str, ...], steps: Steps, *, has_counts: bool) -> None:
+        self.columns, self.has_counts, width = columns, has_counts, len(columns)
         self.slots: dict[Key, int] = {}
-        self.fine = Ring(1, 1, len(columns), has_counts=has_counts)
-        self.coarse = Ring(1, 1, len(columns), has_counts=has_counts)
+        self.fine = Ring(steps.fine_s, steps.fine_points, width, has_counts=has_counts)
+        self.coarse = Ring(steps.coarse_s, steps.coarse_points, width, has_counts=has_counts)
         self.totals: Doubles = np.zeros(0)  # running; nan for a free slot
         self.raw: Doubles = np.zeros(0)  # as last reported by the nodes
         self._seen: Doubles = np.zeros(0)  # unix time
-        self._sums: Doubles = np.zeros((0, len(columns)))
-        self._numbers: NDArray[np.int64] = np.zeros((0, len(columns)), np.int64)
+        # Since the last written step, [slots, columns]: sums and numbers of the known values.
+        self._sums: Doubles = np.zeros((0, width))
+        self._numbers: NDArray[np.int64] = np.zeros((0, width), np.int64)
         self._free: list[int] = []
         self._step = -1  # the step of the sums
         self._at = 0.0  # of the last tick
@@ -306,7 +321,7 @@ class Table:
 
     @property
     def capacity(self) -> int:
-        """Slots."""
+        """How many entities fit."""
         return len(self._seen)
 
     def depths(self, slots: list[int], count: int) -> Floats:
@@ -324,13 +339,10 @@ class Table:
         """Bytes per entity."""
         return steps * (4 * columns + 8 * has_counts)
 
-    def set_steps(self, fine_s: int, fine_points: int, coarse_s: int, coarse_points: int) -> None:
+    async def set_steps(self, steps: Steps, slices: Slices) -> None:
         """Change the steps; known values are kept as means."""
-        width = len(self.columns)
-        fine = Ring(fine_s, fine_points, width, has_counts=self.has_counts)
-        coarse = Ring(coarse_s, coarse_points, width, has_counts=self.has_counts)
-        resample(self.fine, fine)
-        resample(self.coarse, coarse)
+        fine = await self.fine.resample(steps.fine_s, steps.fine_points, slices)
+        coarse = await self.coarse.resample(steps.coarse_s, steps.coarse_points, slices)
         self.fine, self.coarse = fine, coarse
         self._step = -1
         self._sums[:] = 0
@@ -349,11 +361,16 @@ class Table:
         taken = set(self.slots.values())
         self._free = [slot for slot in range(capacity - 1, -1, -1) if slot not in taken]
 
-    def grow(self, blocks: int) -> None:
+    async def grow(self, blocks: int, slices: Slices) -> None:
         """Add this many times BLOCK slots."""
+        fine, coarse = self.fine, self.coarse
+        fine_blocks, coarse_blocks = [
+            await ring.make_blocks(blocks, slices) for ring in (fine, coarse)
+        ]
+        # From here on in one go: the file is written at any time, and holds rings of one size.
         first, size = self.capacity, blocks * BLOCK
-        self.fine.add_blocks(blocks)
-        self.coarse.add_blocks(blocks)
+        fine.add_blocks(fine_blocks)
+        coarse.add_blocks(coarse_blocks)
         unknown = np.full(size, np.nan)
         self.totals = np.concatenate([self.totals, unknown])
         self.raw = np.concatenate([self.raw, unknown])
@@ -363,13 +380,17 @@ class Table:
         self._numbers = np.concatenate([self._numbers, np.zeros((size, width), np.int64)])
         self._free += range(first + size - 1, first - 1, -1)
 
-    def missing(self, keys: list[Key], now: float) -> int:
+    async def missing(self, keys: list[Key], now: float, slices: Slices) -> int:
         """Number of slots missing for these keys; frees those of entities long gone if necessary."""
-        new = sum(key not in self.slots for key in keys) if keys != self._keys else 0
+        new = 0
+        for begin in range(0, len(keys) if keys is not self._keys else 0, KEYS_AT_ONCE):
+            new += sum(key not in self.slots for key in keys[begin : begin + KEYS_AT_ONCE])
+            await slices.pause()
         if new > len(self._free):
             for key, slot in list(self.slots.items()):
                 if now - self._seen[slot] > KEPT_S:
                     self._release(key)
+                    await slices.pause()
         return max(new - len(self._free), 0)
 
     def _release(self, key: Key) -> None:
@@ -381,17 +402,19 @@ class Table:
         self._numbers[slot] = 0
         self._free.append(slot)
 
-    def take(self, keys: list[Key], values: Doubles, counts: Doubles | None, now: float) -> None:
+    async def take(
+        self, keys: list[Key], values: Doubles, counts: Doubles | None, now: float, slices: Slices
+    ) -> None:
         """The values of a tick, [keys, columns], nan for unknown; `counts` as the nodes report them, [keys].
 
-        A key without a slot has no history.
+        A key without a slot has no history. The list of keys stays the same object while nothing comes or goes.
         """
         if now < self._at - CLOCK_BACK_S_MAX:
             for ring in (self.fine, self.coarse):
                 ring.first = ring.last = -1
             self._step = -1
-        if keys != self._keys:
-            self._keys, self._index = keys, self._find(keys, now)
+        if keys is not self._keys:
+            self._index, self._keys = await self._find(keys, now, slices), keys
         index, kept = self._index, self._index >= 0
         if not kept.all():
             index, values = index[kept], values[kept]
@@ -399,11 +422,15 @@ class Table:
         before = self.totals.copy() if self.has_counts else None
         if counts is not None:
             self._count(index, values[:, 0], counts, now)
-        self._finish_steps(index, values, before, now)
+        await slices.pause()
+        await self._finish_steps(index, values, before, now, slices)
         self._seen[index] = now
-        known = ~np.isnan(values)
-        self._sums[index] += np.where(known, values, 0)
-        self._numbers[index] += known
+        for begin in range(0, len(index), KEYS_AT_ONCE):
+            some, slots = values[begin : begin + KEYS_AT_ONCE], index[begin : begin + KEYS_AT_ONCE]
+            known = ~np.isnan(some)
+            self._sums[slots] += np.where(known, some, 0)
+            self._numbers[slots] += known
+            await slices.pause()
         self._at = now
 
     @property
@@ -411,7 +438,7 @@ class Table:
         """Slots of the keys of the last tick; -1 for none."""
         return self._index
 
-    def _find(self, keys: list[Key], now: float) -> NDArray[np.int64]:
+    async def _find(self, keys: list[Key], now: float, slices: Slices) -> Slots:
         found = np.full(len(keys), -1, np.int64)
         for position, key in enumerate(keys):
             slot = self.slots.get(key, -1)
@@ -419,6 +446,8 @@ class Table:
                 slot = self.slots[key] = self._free.pop()
                 self._seen[slot] = now
             found[position] = slot
+            if position % KEYS_AT_ONCE == 0:
+                await slices.pause()
         return found
 
     def _count(self, index: NDArray[np.int64], in_s: Doubles, counts: Doubles, now: float) -> None:
@@ -434,39 +463,42 @@ class Table:
         totals = np.where(is_new, counts, totals + np.where(fits, grown, expected))
         self.totals[index], self.raw[index] = totals, counts
 
-    def _finish_steps(
-        self, index: NDArray[np.int64], values: Doubles, before: Doubles | None, now: float
+    async def _finish_steps(
+        self, index: Slots, values: Doubles, before: Doubles | None, now: float, slices: Slices
     ) -> None:
         step = int(now // self.fine.step_s)
         if self._step >= 0 and step > self._step:
-            self._write(self._step, self.pending(), before, now)
+            await self._write(self._step, self.means(slice(None)), before, now, slices)
             gap = range(self._step + 1, step)
             if gap and now - self._at <= FILL_S:
                 filled = np.full((self.capacity, len(self.columns)), np.nan, np.float32)
                 filled[index] = values
                 for missed in gap:
-                    self._write(missed, filled, before, now)
+                    await self._write(missed, filled, before, now, slices)
         if step != self._step:
             self._step = step
             self._sums[:] = 0
             self._numbers[:] = 0
 
-    def pending(self) -> Floats:
+    def means(self, slots: slice) -> Floats:
         """Means since the last written step, [slots, columns]."""
-        means = self._sums / np.maximum(self._numbers, 1)
-        means[self._numbers == 0] = np.nan
+        numbers = self._numbers[slots]
+        means = self._sums[slots] / np.maximum(numbers, 1)
+        means[numbers == 0] = np.nan
         return means.astype(np.float32)
 
-    def _write(self, step: int, values: Floats, before: Doubles | None, now: float) -> None:
+    async def _write(
+        self, step: int, values: Floats, before: Doubles | None, now: float, slices: Slices
+    ) -> None:
         fine, coarse = self.fine, self.coarse
         if step <= fine.last:
             return  # the clock was set back
         ratio = coarse.step_s // fine.step_s
         whole = fine.last // ratio
         if fine.last >= 0 and coarse.last < whole < step // ratio:
-            coarse.condense(fine, whole)
-        fine.advance(step)
-        fine.write(values, self._totals_at(fine.time_of(step), before, now))
+            await coarse.write_means(whole, fine, slices)
+        totals = self._totals_at(fine.time_of(step), before, now)
+        await fine.write(step, lambda i: values[i * BLOCK : (i + 1) * BLOCK], totals, slices)
 
     def _totals_at(self, time_s: float, before: Doubles | None, now: float) -> Doubles | None:
         """Between the last tick and this one."""

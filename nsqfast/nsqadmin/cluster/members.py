@@ -272,7 +272,9 @@ class NodeWatch:
             join_figures(pieces), self.sample, self._layouts, elapsed_s, emptied, slices
         )
         await slices.pause()
-        counts, rates = sample.counts(), sample.rates() if elapsed_s > 0 else None
+        counts = sample.counts()
+        await slices.pause()
+        rates = sample.rates() if elapsed_s > 0 else None
         self.sample, self.counts, self.rates, self._sampled_s = sample, counts, rates, sampled_s
         self.health, self.start_time = figures.health, figures.start_time
         self.drain = figures.drain

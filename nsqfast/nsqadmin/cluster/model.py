@@ -1,4 +1,4 @@
-"""The cluster at one tick, for pages, problems, charts and exports. Nothing here changes after construction.
+"""The cluster at one tick, for pages, problems, charts and exports: frozen, because everybody shares it.
 
 A number is the sum over all known nodes; a node that did not answer at this tick counts with its last numbers (see
 `Node.state`). A rate is per second since the tick before, from the numbers of each node alone, so a node that comes or
@@ -13,7 +13,7 @@ because there may be thousands of them, new at each tick.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import overload
+from typing import Final, overload
 
 import msgspec
 import numpy as np
@@ -23,9 +23,10 @@ from nsqfast.nsqadmin.cluster.answers import DrainFigures, UncleanStartFigures
 
 Ints = NDArray[np.int64]
 Doubles = NDArray[np.float64]
+Bools = NDArray[np.bool_]
 
 
-class Counts(msgspec.Struct, gc=False):
+class Counts(msgspec.Struct, frozen=True, gc=False):
     """Numbers as nsqd reports them, or their sum over nodes. A topic has neither in-flight nor the numbers after it."""
 
     depth: int = 0
@@ -43,7 +44,7 @@ class Counts(msgspec.Struct, gc=False):
         return self.depth - self.backend_depth
 
 
-class Rates(msgspec.Struct, gc=False):
+class Rates(msgspec.Struct, frozen=True, gc=False):
     """Per second. `out` counts messages that left a channel: messages in, minus the growth of its depth, in-flight and
     deferred.
 
@@ -56,7 +57,7 @@ class Rates(msgspec.Struct, gc=False):
     timeout_s: float = 0.0
 
 
-class NodePart(msgspec.Struct, gc=False):
+class NodePart(msgspec.Struct, frozen=True, gc=False):
     """A topic's or channel's share on one node."""
 
     node: str  # key of Cluster.nodes
@@ -69,15 +70,15 @@ class NodePart(msgspec.Struct, gc=False):
     held_ms: int = 0
 
 
-# Columns of Rows.values: the fields of Counts, then the other numbers of a NodePart.
-COUNTS = len(Counts.__struct_fields__)
-DEPTH = Counts.__struct_fields__.index("depth")
+# Columns of Rows.values: the fields of Counts, then the other numbers of a NodePart; and of Rows.rates.
+COUNTS, RATES = len(Counts.__struct_fields__), len(Rates.__struct_fields__)
+DEPTH, BACKEND, MESSAGES, IN_FLIGHT, DEFERRED, REQUEUES, TIMEOUTS, CLIENTS = range(COUNTS)
 PAUSED, OLDEST, HELD = range(COUNTS, COUNTS + 3)
 VALUES = COUNTS + 3
-RATES = len(Rates.__struct_fields__)
+IN, OUT, REQUEUE, TIMEOUT = range(RATES)
 
 
-class Rows(msgspec.Struct, frozen=True, weakref=True):
+class Rows(msgspec.Struct, frozen=True):
     """All topics, or all channels, of all nodes at one tick: one node after another, in the order of its answer."""
 
     keys: Sequence[str]  # of the nodes
@@ -88,7 +89,7 @@ class Rows(msgspec.Struct, frozen=True, weakref=True):
 
 
 class NodeParts(msgspec.Struct, frozen=True, gc=False):
-    """Rows begin to end of Rows.order, as a sequence of NodePart."""
+    """The parts of one topic or channel: rows begin to end of Rows.order, made on demand."""
 
     rows: Rows
     begin: int
@@ -116,18 +117,14 @@ class NodeParts(msgspec.Struct, frozen=True, gc=False):
         keys = self.rows.keys
         return (keys[node] for node in self.rows.nodes[self.begin : self.end].tolist())
 
-    def at(self, node: int) -> NodePart | None:
-        """On the node with this index of `Rows.keys`; None if that has none."""
-        nodes = self.rows.nodes[self.begin : self.end]
+    def at(self, key: str) -> NodePart | None:
+        """On this node; None if it has none."""
+        keys, nodes = self.rows.keys, self.rows.nodes[self.begin : self.end]
+        node = keys.index(key) if key in keys else -1
         row = int(nodes.searchsorted(node))
         return self[row] if row < len(nodes) and nodes[row] == node else None
 
-    def index_of(self, key: str) -> int:
-        """For `at`; -1 for an unknown node."""
-        keys = self.rows.keys
-        return keys.index(key) if key in keys else -1
-
-    def places_on(self, is_wanted: NDArray[np.bool_]) -> Ints:
+    def places_on(self, is_wanted: Bools) -> Ints:
         """Indexes of Rows.order, on the nodes for which this is true; [nodes of Rows.keys]."""
         nodes = self.rows.nodes[self.begin : self.end]
         places: Ints = is_wanted[nodes].nonzero()[0] + self.begin
@@ -154,42 +151,14 @@ class NodeParts(msgspec.Struct, frozen=True, gc=False):
         ]
 
 
-Sequence.register(NodeParts)
+NO_INTS: Final = np.zeros(0, np.int64)
+NO_ROWS: Final = Rows((), NO_INTS, NO_INTS, np.zeros((0, VALUES), np.int64), np.zeros((0, RATES)))
+NO_PARTS: Final = NodeParts(NO_ROWS, 0, 0, 0)
 
 
 def make_rates(rates: Sequence[float]) -> Rates | None:
     """From a row; None where they are unknown."""
     return Rates(*rates) if rates[0] == rates[0] else None
-
-
-def count_paused(parts: Sequence[NodePart]) -> int:
-    """Nodes on which it is paused."""
-    return (
-        parts.paused_count if isinstance(parts, NodeParts) else sum(part.paused for part in parts)
-    )
-
-
-def oldest_ms(parts: Sequence[NodePart]) -> int:
-    """The age of the oldest message, if every node where messages wait reports it; else 0."""
-    if isinstance(parts, NodeParts):
-        rows = parts.rows
-        values = rows.values[rows.order[parts.begin : parts.end]]
-        ages = values[values[:, DEPTH] > 0, OLDEST].tolist()
-    else:
-        ages = [part.oldest_ms for part in parts if part.counts.depth > 0]
-    return max(ages) if all(ages) and ages else 0
-
-
-def node_keys(parts: Sequence[NodePart]) -> Iterator[str]:
-    """The nodes that have it."""
-    return parts.node_keys() if isinstance(parts, NodeParts) else (part.node for part in parts)
-
-
-def part_at(parts: Sequence[NodePart], node: str) -> NodePart | None:
-    """The share of this node; None if it has none."""
-    if isinstance(parts, NodeParts):
-        return parts.at(parts.index_of(node))
-    return next((part for part in parts if part.node == node), None)
 
 
 class NodeState(StrEnum):
@@ -200,17 +169,16 @@ class NodeState(StrEnum):
     DOWN = "down"  # three ticks without an answer, or never one
 
 
-class Channel(msgspec.Struct, gc=False):
+class Channel(msgspec.Struct, frozen=True, gc=False):
     """One channel, over all nodes."""
 
     topic: str
     name: str
     counts: Counts
-    parts: Sequence[NodePart]
+    parts: NodeParts
     rates: Rates | None
-    depth_slope: float | None = (
-        None  # messages per second over the last five minutes; None: too young
-    )
+    # Messages per second over the last five minutes; None: too young.
+    depth_slope: float | None = None
     oldest_s: float | None = None  # age of the oldest waiting message; None: none waits, or unknown
     oldest_is_minimum: bool = False  # it is at least that old: history does not reach further
     oldest_is_estimate: bool = True  # some node does not report it
@@ -223,16 +191,16 @@ class Channel(msgspec.Struct, gc=False):
     @property
     def paused_parts(self) -> int:
         """Nodes on which it is paused."""
-        return count_paused(self.parts)
+        return self.parts.paused_count
 
 
-class Topic(msgspec.Struct, gc=False):
+class Topic(msgspec.Struct, frozen=True, gc=False):
     """One topic, over all nodes. Without a part it is known only to nsqlookupd ("inactive")."""
 
     name: str
     counts: Counts
-    parts: Sequence[NodePart]
-    channels: dict[str, Channel]
+    parts: NodeParts
+    channels: Mapping[str, Channel]  # a dict: the garbage collector would track any other mapping
     rates: Rates | None
     depth_slope: float | None = None  # of the topic's own queue
     message_bytes: int | None = None  # published since the start; None if a node does not report it
@@ -245,7 +213,7 @@ class Topic(msgspec.Struct, gc=False):
     @property
     def paused_parts(self) -> int:
         """Nodes on which it is paused."""
-        return count_paused(self.parts)
+        return self.parts.paused_count
 
     @property
     def total_depth(self) -> int:
@@ -253,7 +221,7 @@ class Topic(msgspec.Struct, gc=False):
         return self.counts.depth + sum(channel.counts.depth for channel in self.channels.values())
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Node:
     """One nsqd. Its key is `broadcast_address:http_port`, the address at which it is asked."""
 
@@ -288,9 +256,9 @@ class Node:
         return self.state is NodeState.DOWN and at < self.planned_until
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Lookupd:
-    """One nsqlookupd."""
+    """One nsqlookupd, and what it knows."""
 
     address: str
     is_up: bool
@@ -299,12 +267,11 @@ class Lookupd:
     error: str
     version: str = ""
     nodes: frozenset[str] = frozenset()  # keys of Cluster.nodes
-    topics: Mapping[str, Sequence[str]] = field(
-        default_factory=dict
-    )  # its inactive topics with their channels
+    # Its inactive topics with their channels.
+    topics: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Totals:
     """The six numbers of the first page."""
 
@@ -317,18 +284,18 @@ class Totals:
     nodes_known: int = 0
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Cluster:
     """One tick. `tick` grows by one each time; 0 means that nothing was asked yet."""
 
     tick: int
     at: float  # unix time
     totals: Totals
-    topics: dict[str, Topic]  # sorted by name
-    nodes: dict[str, Node]  # sorted by hostname, then key
-    lookupds: dict[str, Lookupd]  # by address, in the order of the flags
+    topics: Mapping[str, Topic]  # sorted by name
+    nodes: Mapping[str, Node]  # sorted by hostname, then key
+    lookupds: Mapping[str, Lookupd]  # by address, in the order of the flags
     has_lookupds: bool  # configured with --lookupd-http-address
-    warnings: list[str] = field(default_factory=list)  # failed queries, one line each
+    warnings: Sequence[str] = ()  # failed queries, one line each
 
     def channel(self, topic: str, channel: str) -> Channel | None:
         """One channel by its names; None if no node has it."""

@@ -3,14 +3,15 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
 from nsqfast.net.slices import Slices
-from nsqfast.nsqadmin.cluster.aggregation import Arrangement, aggregate
 from nsqfast.nsqadmin.cluster.client import Upstream
+from nsqfast.nsqadmin.cluster.history import History
 from nsqfast.nsqadmin.cluster.members import Members, NodeWatch, Question
 from nsqfast.nsqadmin.cluster.model import EMPTY, Cluster, NodeState, Topic
+from nsqfast.nsqadmin.cluster.tick import Arrangement, make_tick
 from nsqfast.nsqadmin.options import Options
 
 log = logging.getLogger("nsqadmin")
@@ -27,13 +28,8 @@ PAUSE_S_MIN = 0.05  # between two polls, however slow the first was
 ANSWER_S = 1.5  # later answers are late, and count at the next tick
 SUSPECT_ANSWER_S = 0.2  # a node that did not answer the last time is not waited for any longer
 NODES_AT_ONCE = 16
-SUSPECTS_AT_ONCE = (
-    16  # separate from the others: a frozen node must not take a place from a live one
-)
-
-
-# If it returns an iterator, that is run to its end before the next one is called: work in slices.
-Listener = Callable[[Cluster], Iterator[None] | None]
+# Separate from the others: a frozen node must not take a place from a live one.
+SUSPECTS_AT_ONCE = 16
 
 
 class Watch(Protocol):
@@ -48,7 +44,7 @@ class Watch(Protocol):
 class Poller:
     """`cluster` is the last tick; await `next_tick` for the next one."""
 
-    def __init__(self, options: Options, upstream: Upstream) -> None:
+    def __init__(self, options: Options, upstream: Upstream, history: History) -> None:
         self.cluster: Cluster = EMPTY
         self.interval_s = INTERVAL_S
         self.cpu_s = 0.0  # of the last poll
@@ -56,8 +52,9 @@ class Poller:
         self.took_s = 0.0  # the last poll, including waiting
         self._options = options
         self.members = Members(options, upstream)
+        self._history = history
         self._arrangement = Arrangement()
-        self._listeners: list[Listener] = []
+        self._listeners: list[Callable[[Cluster], None]] = []
         self._ticked = asyncio.Event()
         self._wanted = asyncio.Event()
         self._seen_s = time.monotonic()
@@ -65,8 +62,8 @@ class Poller:
         self._slots = asyncio.Semaphore(NODES_AT_ONCE)
         self._suspect_slots = asyncio.Semaphore(SUSPECTS_AT_ONCE)
 
-    def listen(self, listener: Listener) -> None:
-        """Call it with each new tick, on the loop, in the order of registration; see Listener."""
+    def listen(self, listener: Callable[[Cluster], None]) -> None:
+        """Call it with each new tick, on the loop."""
         self._listeners.append(listener)
 
     def start(self) -> None:
@@ -114,7 +111,7 @@ class Poller:
             self.cycle_cpu_s, last_cpu_s = began_cpu_s - last_cpu_s, began_cpu_s
             last = list(self.cluster.topics.values())
             try:
-                await self._publish(await self._ask())
+                self._publish(await self._ask())
             except Exception:
                 log.exception("the cluster could not be asked")
             await _release(last)
@@ -155,7 +152,8 @@ class Poller:
             node.note_result(now)
         lookupds = list(members.lookupds.values())
         tick = self.cluster.tick + 1
-        return await aggregate(self._arrangement, tick, now, members.nodes.values(), lookupds)
+        nodes = members.nodes.values()
+        return await make_tick(self._arrangement, self._history, tick, now, nodes, lookupds)
 
     async def _ask_lists(self) -> None:
         members = self.members
@@ -182,12 +180,10 @@ class Poller:
 
         return ask
 
-    async def _publish(self, cluster: Cluster) -> None:
-        slices = Slices()
+    def _publish(self, cluster: Cluster) -> None:
         for listener in self._listeners:
             try:
-                for _ in listener(cluster) or ():
-                    await slices.pause()
+                listener(cluster)
             except Exception:
                 log.exception("a tick could not be taken")
         self.cluster = cluster

@@ -26,10 +26,19 @@ import numpy as np
 from nsqfast.net.slices import Slices
 from nsqfast.nsqadmin.cluster.answers import COUNT_MAX, Count, DrainFigures, UncleanStartFigures
 from nsqfast.nsqadmin.cluster.model import (
+    BACKEND,
+    CLIENTS,
     COUNTS,
+    DEFERRED,
     DEPTH,
+    IN,
+    IN_FLIGHT,
+    MESSAGES,
+    OUT,
     PAUSED,
     RATES,
+    REQUEUES,
+    TIMEOUTS,
     VALUES,
     Counts,
     Doubles,
@@ -164,10 +173,7 @@ _channel_numbers = attrgetter(
     *Counts.__struct_fields__, "paused", "oldest_message_age_ms", "longest_held_ms"
 )
 _topic_numbers = attrgetter("depth", "backend_depth", "message_count", "paused", "message_bytes")
-_TOPIC_COLUMNS = [
-    *(Counts.__struct_fields__.index(n) for n in ("depth", "backend_depth", "message_count")),
-    PAUSED,
-]
+_TOPIC_COLUMNS = [DEPTH, BACKEND, MESSAGES, PAUSED]
 
 
 def read_figures(topics: Sequence[TopicFigures]) -> Figures:
@@ -211,14 +217,6 @@ def join_figures(pieces: Sequence[Figures]) -> Figures:
         np.concatenate([piece.channel_values for piece in pieces]),
         np.concatenate([piece.sizes for piece in pieces]),
     )
-
-
-_COLUMNS = {name: column for column, name in enumerate(Counts.__struct_fields__)}
-MESSAGES = _COLUMNS["message_count"]
-IN_FLIGHT, DEFERRED = _COLUMNS["in_flight_count"], _COLUMNS["deferred_count"]
-REQUEUES, TIMEOUTS = _COLUMNS["requeue_count"], _COLUMNS["timeout_count"]
-CLIENTS = _COLUMNS["client_count"]
-IN, OUT, REQUEUE, TIMEOUT = range(RATES)
 
 
 def topic_rates(old: Ints, new: Ints, elapsed_s: float) -> Doubles:

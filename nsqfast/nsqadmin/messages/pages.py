@@ -4,7 +4,6 @@ A page shows each node's messages at the moment that stands beside them.
 """
 
 import datetime as dt
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -12,7 +11,7 @@ from aiohttp import web
 
 from nsqfast.nsqadmin.access.permissions import admin_only, may_see_bodies
 from nsqfast.nsqadmin.access.users import user_of
-from nsqfast.nsqadmin.cluster.model import NodePart
+from nsqfast.nsqadmin.cluster.model import NodeParts
 from nsqfast.nsqadmin.context import Context
 from nsqfast.nsqadmin.messages.bodies import Masks
 from nsqfast.nsqadmin.messages.changes import Changes
@@ -142,7 +141,7 @@ class MessagePages:
         await self._note(request, look, pictures, may_see=may_see)
         return Peek(look, pictures, may_see, may_filter)
 
-    async def _find_parts(self, look: PeekQuery) -> Sequence[NodePart]:
+    async def _find_parts(self, look: PeekQuery) -> NodeParts:
         cluster, urls = self._context.poller.cluster, self._context.urls
         topic = cluster.topics.get(look.topic)
         if topic is None:

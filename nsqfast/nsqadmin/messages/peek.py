@@ -9,7 +9,7 @@ import binascii
 import datetime as dt
 import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from urllib.parse import urlencode
 
@@ -322,7 +322,7 @@ def without_filter(look: PeekQuery) -> PeekQuery:
     return replace(look, filter="")
 
 
-def nodes_of(parts: Sequence[NodePart], nodes: dict[str, Node], only: str) -> list[Node]:
+def nodes_of(parts: Iterable[NodePart], nodes: Mapping[str, Node], only: str) -> list[Node]:
     """The nodes that have it, or only the one named `only`."""
     found = [nodes[part.node] for part in parts if part.node in nodes]
     return [node for node in found if node.key == only] if only else found

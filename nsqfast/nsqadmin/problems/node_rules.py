@@ -8,7 +8,7 @@ from nsqfast.nsqadmin.cluster.model import Cluster, Lookupd, Node, NodeState
 from nsqfast.nsqadmin.cluster.probes import Disk, Probes
 from nsqfast.nsqadmin.options import Options
 from nsqfast.nsqadmin.problems.cases import Cases, Finding, Key, Known, Rule, Severity
-from nsqfast.nsqadmin.problems.fresh_numbers import Moment
+from nsqfast.nsqadmin.problems.fresh_numbers import FreshNumbers
 from nsqfast.nsqadmin.problems.texts import clock, count, number, percent, size
 
 NODE_DOWN = "node_down"
@@ -92,16 +92,16 @@ class NodeRules:
         self._cases = cases
         self._probes = probes
 
-    def judge(self, moment: Moment) -> Iterator[None]:
+    def judge(self, fresh: FreshNumbers) -> Iterator[None]:
         """Judge all nsqd and nsqlookupd, one per step."""
-        cluster = moment.cluster
+        cluster = fresh.cluster
         for node in cluster.nodes.values():
-            self._judge_node(moment, node)
+            self._judge_node(fresh, node)
             yield
         asked = [lookupd for lookupd in cluster.lookupds.values() if lookupd.is_up]
         for lookupd in cluster.lookupds.values():
             if not lookupd.is_up:
-                text = partial(_silent, lookupd.error, moment.at)
+                text = partial(_silent, lookupd.error, fresh.at)
                 severity = Severity.WARN if asked else Severity.CRIT
                 self._add(LOOKUPD_DOWN, lookupd.address, Finding(severity, text, lookupd.since))
         if len(asked) > 1:
@@ -109,43 +109,43 @@ class NodeRules:
                 self._judge_agreement(node, asked)
                 yield
 
-    def look(self, moment: Moment, key: Key) -> Known:
+    def look(self, fresh: FreshNumbers, key: Key) -> Known:
         """What is known of a node that no longer breaks this rule."""
-        cluster = moment.cluster
+        cluster = fresh.cluster
         if key.rule == LOOKUPD_DOWN:
             return Known.GOOD if key.node in cluster.lookupds else Known.GONE
         if key.node not in cluster.nodes:
             return Known.GONE
         if key.rule == DISAGREE and _answering(cluster) < 2:
             return Known.UNKNOWN if len(cluster.lookupds) > 1 else Known.GONE
-        is_silent = key.rule != NODE_DOWN and key.node in moment.silent
+        is_silent = key.rule != NODE_DOWN and key.node in fresh.silent
         is_unasked = key.rule == DISK_LOW and not self._probes.has_asked_vitals(key.node)
         return Known.UNKNOWN if is_silent or is_unasked else Known.GOOD
 
     def _add(self, rule: str, node: str, finding: Finding) -> None:
         self._cases.add(self._rules[rule], Key(rule, node=node), finding)
 
-    def _judge_node(self, moment: Moment, node: Node) -> None:
-        if node.state is NodeState.DOWN and not node.is_planned(moment.at):
-            is_short = moment.at - node.since < self._options.problem_node_down_ns / 1e9
+    def _judge_node(self, fresh: FreshNumbers, node: Node) -> None:
+        if node.state is NodeState.DOWN and not node.is_planned(fresh.at):
+            is_short = fresh.at - node.since < self._options.problem_node_down_ns / 1e9
             severity = Severity.WARN if is_short else Severity.CRIT
-            text = partial(_silent, node.error, moment.at)
+            text = partial(_silent, node.error, fresh.at)
             if node.drain is not None:
-                text = partial(_not_back, moment.at)
+                text = partial(_not_back, fresh.at)
             self._add(NODE_DOWN, node.key, Finding(severity, text, node.since))
         if node.state is not NodeState.UP:
             return
         if node.health not in ("OK", ""):
-            text = partial(_unhealthy, node.health, moment.at)
+            text = partial(_unhealthy, node.health, fresh.at)
             self._add(UNHEALTHY, node.key, Finding(Severity.CRIT, text))
         if node.unclean_start is not None:
             lost = node.unclean_start.messages
             severity = Severity.WARN if lost == 0 else Severity.CRIT
             text = partial(_unclean_start, lost)
-            since = min(node.start_time, moment.at)
+            since = min(node.start_time, fresh.at)
             self._add(UNCLEAN_START, node.key, Finding(severity, text, since))
         if node.drain is not None and node.drain.held > 0:
-            text = partial(_held, node.drain, moment.at)
+            text = partial(_held, node.drain, fresh.at)
             self._add(DRAIN_HELD, node.key, Finding(Severity.WARN, text))
         if len(remotes := _remotes(node.remote_addresses)) > 1:
             self._add(TWICE, node.key, Finding(Severity.WARN, partial(_twice, remotes)))

@@ -9,11 +9,11 @@ from functools import partial
 from typing import NamedTuple
 
 from nsqfast.nsqadmin.cluster.answers import Client
-from nsqfast.nsqadmin.cluster.model import Channel, NodePart, Rates, Topic, node_keys
+from nsqfast.nsqadmin.cluster.model import Channel, NodePart, Rates, Topic
 from nsqfast.nsqadmin.cluster.probes import Probes
 from nsqfast.nsqadmin.options import Options
 from nsqfast.nsqadmin.problems.cases import Cases, Finding, Key, Known, Rule, Severity
-from nsqfast.nsqadmin.problems.fresh_numbers import Moment, Share, add_rates
+from nsqfast.nsqadmin.problems.fresh_numbers import FreshNumbers, FreshShare, add_rates
 from nsqfast.nsqadmin.problems.texts import clock, count, number, percent, span, told, waiting
 from nsqfast.nsqadmin.problems.thresholds import Thresholds, ThresholdTable
 
@@ -164,55 +164,55 @@ class ChannelRules:
         self._windows: dict[tuple[str, str], Window] = {}
         self._dead_letter_ending = options.problem_dead_letter_suffix
 
-    def judge(self, moment: Moment, channel: Channel) -> None:
+    def judge(self, fresh: FreshNumbers, channel: Channel) -> None:
         """Judge a channel with activity that is not ephemeral."""
-        share = moment.share(channel)
-        self._judge_pause(moment, channel, share)
+        share = fresh.share(channel)
+        self._judge_pause(fresh, channel, share)
         if not share.active_count:
             return
-        if self._is_left_alone(moment, channel.topic, share):
-            text = partial(_no_consumers, share.depth, _age_of(channel), moment.at)
+        if self._is_left_alone(fresh, channel.topic, share):
+            text = partial(_no_consumers, share.depth, _age_of(channel), fresh.at)
             self._add(NO_CONSUMERS, channel, Finding(Severity.CRIT, text))
         if share.rates is not None:
-            self._judge_flow(moment, channel, share, share.rates)
+            self._judge_flow(fresh, channel, share, share.rates)
         if share.in_flight:
-            self._judge_consumers(moment, channel)
+            self._judge_consumers(fresh, channel)
 
-    def _is_left_alone(self, moment: Moment, topic: str, share: Share) -> bool:
+    def _is_left_alone(self, fresh: FreshNumbers, topic: str, share: FreshShare) -> bool:
         """Messages wait for consumers, of which there are none: that its backlog grows is no problem of its own."""
-        return share.depth > 0 and not share.clients and not self.is_store(moment, topic)
+        return share.depth > 0 and not share.clients and not self.is_store(fresh, topic)
 
-    def is_store(self, moment: Moment, topic: str) -> bool:
+    def is_store(self, fresh: FreshNumbers, topic: str) -> bool:
         """Whether it is a topic of dead letters, which wait for a person, not for a consumer."""
         ending = self._dead_letter_ending
         return (
             bool(ending)
             and topic.endswith(ending)
-            and topic.removesuffix(ending) in moment.cluster.topics
+            and topic.removesuffix(ending) in fresh.cluster.topics
         )
 
-    def look(self, moment: Moment, key: Key) -> Known:
+    def look(self, fresh: FreshNumbers, key: Key) -> Known:
         """What is known of a channel that no longer breaks this rule."""
-        channel = moment.cluster.channel(key.topic, key.channel)
+        channel = fresh.cluster.channel(key.topic, key.channel)
         if channel is None or not channel.parts:
             return Known.GONE  # nsqlookupd may still know its name
-        share = moment.share(channel)
-        if moment.is_unclear(channel.parts) or not (share.active_count or share.paused):
+        share = fresh.share(channel)
+        if fresh.is_unclear(channel.parts) or not (share.active_count or share.paused):
             return Known.UNKNOWN
         if self._rules[key.rule].needs_rates and share.active_count and share.rates is None:
             return Known.UNKNOWN
-        if key.rule == BACKLOG and self._is_left_alone(moment, key.topic, share):
+        if key.rule == BACKLOG and self._is_left_alone(fresh, key.topic, share):
             return Known.HELD
         if key.rule == CONSUMER_STUCK and self._is_stuck(channel):
             return Known.HELD
         is_held = not share.active_count and key.rule not in (PAUSED, PARTLY_PAUSED)
         return Known.HELD if is_held else Known.GOOD
 
-    def forget(self, moment: Moment) -> Iterator[None]:
+    def forget(self, fresh: FreshNumbers) -> Iterator[None]:
         """Drop the sums of channels that are gone, or had no requeues or timeouts for the whole window."""
         for names, window in list(self._windows.items()):
             sums = window.sums()
-            if moment.cluster.channel(*names) is None or not (sums.requeued or sums.timed_out):
+            if fresh.cluster.channel(*names) is None or not (sums.requeued or sums.timed_out):
                 del self._windows[names]
             yield
 
@@ -226,25 +226,27 @@ class ChannelRules:
     def _add(self, rule: str, channel: Channel, finding: Finding) -> None:
         self._cases.add(self._rules[rule], Key(rule, channel.topic, channel.name), finding)
 
-    def _judge_pause(self, moment: Moment, channel: Channel, share: Share) -> None:
+    def _judge_pause(self, fresh: FreshNumbers, channel: Channel, share: FreshShare) -> None:
         if share.paused and share.active_count:
             text = partial(
-                partly_paused_text, len(share.paused) + share.active_count, share.paused, moment.at
+                partly_paused_text, len(share.paused) + share.active_count, share.paused, fresh.at
             )
             self._add(PARTLY_PAUSED, channel, Finding(Severity.WARN, text))
         elif share.paused:
             depth = sum(part.counts.depth for part in share.paused)
-            text = partial(paused_text, depth, moment.at)
+            text = partial(paused_text, depth, fresh.at)
             self._add(PAUSED, channel, Finding(Severity.WARN, text, measure=depth))
 
-    def _judge_flow(self, moment: Moment, channel: Channel, share: Share, rates: Rates) -> None:
+    def _judge_flow(
+        self, fresh: FreshNumbers, channel: Channel, share: FreshShare, rates: Rates
+    ) -> None:
         is_still = rates.out_s <= 0
         if share.in_flight and is_still:
-            text = partial(_stuck, share, rates, moment.at)
+            text = partial(_stuck, share, rates, fresh.at)
             self._add(STUCK, channel, Finding(Severity.CRIT, text))
         if share.depth and share.clients and not share.in_flight and is_still:
-            self._judge_ready(moment, channel, share)
-        if not self._is_left_alone(moment, channel.topic, share):
+            self._judge_ready(fresh, channel, share)
+        if not self._is_left_alone(fresh, channel.topic, share):
             self._judge_backlog(channel, share, rates)
         self._judge_window(channel, rates)
 
@@ -252,17 +254,17 @@ class ChannelRules:
         """Nobody finishes anything: that one of them does not is no problem of its own."""
         return self._cases.is_reported(Key(STUCK, channel.topic, channel.name))
 
-    def _judge_consumers(self, moment: Moment, channel: Channel) -> None:
-        held_ms, node = moment.longest_held(channel)
+    def _judge_consumers(self, fresh: FreshNumbers, channel: Channel) -> None:
+        held_ms, node = fresh.longest_held(channel)
         is_short = held_ms < self._of(channel).stuck * 1e3
         if is_short or self._is_stuck(channel):
             return
         holder = self._probes.holder(channel.topic, channel.name, node)
-        text = partial(_consumer_stuck, holder, node, moment.at)
-        since = moment.at - held_ms / 1e3
+        text = partial(_consumer_stuck, holder, node, fresh.at)
+        since = fresh.at - held_ms / 1e3
         self._add(CONSUMER_STUCK, channel, Finding(Severity.WARN, text, since))
 
-    def _judge_backlog(self, channel: Channel, share: Share, rates: Rates) -> None:
+    def _judge_backlog(self, channel: Channel, share: FreshShare, rates: Rates) -> None:
         thresholds, slope = self._of(channel), channel.depth_slope
         if slope is None:
             self._cases.keep(Key(BACKLOG, channel.topic, channel.name))
@@ -274,18 +276,18 @@ class ChannelRules:
             text = partial(_backlog, share.depth, slope, _age_of(channel))
             self._add(BACKLOG, channel, Finding(severity, text))
 
-    def _judge_ready(self, moment: Moment, channel: Channel, share: Share) -> None:
+    def _judge_ready(self, fresh: FreshNumbers, channel: Channel, share: FreshShare) -> None:
         """Among the nodes that hold messages for consumers and deliver none: is any consumer ready?"""
         ready = [
             self._probes.ready_count(channel.topic, channel.name, node)
-            for node in moment.serving_nodes(channel)
+            for node in fresh.serving_nodes(channel)
         ]
         if any(ready):
             return
         if not ready or None in ready:
             self._cases.keep(Key(NOT_READY, channel.topic, channel.name))
             return
-        text = partial(_not_ready, share.depth, share.clients, moment.at)
+        text = partial(_not_ready, share.depth, share.clients, fresh.at)
         self._add(NOT_READY, channel, Finding(Severity.WARN, text))
 
     def _judge_window(self, channel: Channel, rates: Rates) -> None:
@@ -349,7 +351,7 @@ def _oldest(age: Age) -> str:
     return f", the oldest for {least}{span(oldest_s)}"
 
 
-def _stuck(share: Share, rates: Rates, now: float, since: float) -> str:
+def _stuck(share: FreshShare, rates: Rates, now: float, since: float) -> str:
     tail = f", {number(rates.timeout_s)}/s time out" if rates.timeout_s else ""
     return (
         f"{count(share.in_flight, 'message')} in flight at {count(share.clients, 'consumer')}, "
@@ -426,29 +428,30 @@ class TopicRules:
         self._span_s = options.problem_window_ns / 1e9
         self._windows: dict[str, Window] = {}
 
-    def judge(self, moment: Moment, topic: Topic, *, is_store: bool) -> None:
+    def judge(self, fresh: FreshNumbers, topic: Topic, *, is_store: bool) -> None:
         """Judge a topic that is not ephemeral. `is_store`: its messages are dead letters."""
-        parts = moment.topic_parts(topic)
-        paused = [part for part in parts if part.paused] if topic.paused_parts else []
-        self._judge_pause(moment, topic, parts, paused)
+        if not (topic.counts.depth or topic.paused_parts or is_store):
+            return
+        parts = fresh.topic_parts(topic)
+        self._judge_pause(fresh, topic, parts, [part for part in parts if part.paused])
         if is_store:
             self._judge_letters(topic, parts)
         elif topic.counts.depth:
-            self._judge_channels(moment, topic, [part for part in parts if not part.paused])
+            self._judge_channels(fresh, topic, [part for part in parts if not part.paused])
 
-    def look(self, moment: Moment, key: Key) -> Known:
+    def look(self, fresh: FreshNumbers, key: Key) -> Known:
         """What is known of a topic that no longer breaks this rule."""
-        topic = moment.cluster.topics.get(key.topic)
+        topic = fresh.cluster.topics.get(key.topic)
         if topic is None or not topic.parts:
             return Known.GONE
-        if moment.is_unclear(topic.parts) or not moment.topic_parts(topic):
+        if fresh.is_unclear(topic.parts) or not fresh.topic_parts(topic):
             return Known.UNKNOWN
         return Known.GOOD
 
-    def forget(self, moment: Moment) -> Iterator[None]:
+    def forget(self, fresh: FreshNumbers) -> Iterator[None]:
         """Drop the sums of topics that are gone, or got nothing for the whole window."""
         for name, window in list(self._windows.items()):
-            if name not in moment.cluster.topics or not window.sums().delivered:
+            if name not in fresh.cluster.topics or not window.sums().delivered:
                 del self._windows[name]
             yield
 
@@ -456,22 +459,22 @@ class TopicRules:
         self._cases.add(self._rules[rule], Key(rule, topic.name), finding)
 
     def _judge_pause(
-        self, moment: Moment, topic: Topic, parts: Sequence[NodePart], paused: list[NodePart]
+        self, fresh: FreshNumbers, topic: Topic, parts: Sequence[NodePart], paused: list[NodePart]
     ) -> None:
         if paused and len(paused) < len(parts):
-            text = partial(partly_paused_text, len(parts), paused, moment.at)
+            text = partial(partly_paused_text, len(parts), paused, fresh.at)
             self._add(PARTLY_PAUSED, topic, Finding(Severity.WARN, text))
         elif paused:
             depth = sum(part.counts.depth for part in paused)
-            text = partial(paused_text, depth, moment.at)
+            text = partial(paused_text, depth, fresh.at)
             self._add(PAUSED, topic, Finding(Severity.WARN, text, measure=depth))
 
-    def _judge_channels(self, moment: Moment, topic: Topic, parts: list[NodePart]) -> None:
-        served = {node for channel in topic.channels.values() for node in node_keys(channel.parts)}
+    def _judge_channels(self, fresh: FreshNumbers, topic: Topic, parts: list[NodePart]) -> None:
+        served = {node for channel in topic.channels.values() for node in channel.parts.node_keys()}
         alone = [part for part in parts if part.counts.depth and part.node not in served]
         if alone:
             depth = sum(part.counts.depth for part in alone)
-            text = partial(_no_channel, depth, alone, bool(served), moment.at)
+            text = partial(_no_channel, depth, alone, bool(served), fresh.at)
             self._add(NO_CHANNEL, topic, Finding(Severity.WARN, text))
 
     def _judge_letters(self, topic: Topic, parts: Sequence[NodePart]) -> None:

@@ -44,7 +44,7 @@ from nsqfast.nsqadmin.cluster.model import Channel, Cluster, Topic
 from nsqfast.nsqadmin.cluster.probes import Probes, Vitals
 from nsqfast.nsqadmin.options import Options
 from nsqfast.nsqadmin.problems.cases import Case, Cases, KeptCase, Key, Known, Severity
-from nsqfast.nsqadmin.problems.fresh_numbers import Moment
+from nsqfast.nsqadmin.problems.fresh_numbers import FreshNumbers
 from nsqfast.nsqadmin.problems.node_rules import NodeRules, node_rules
 from nsqfast.nsqadmin.problems.queue_rules import (
     ChannelRules,
@@ -72,33 +72,33 @@ class Rules:
 
     def judge(self, cluster: Cluster) -> Iterator[None]:
         """Judge in steps, between which the caller may let others run: a topic, a channel or a case each."""
-        moment = Moment(cluster)
+        fresh = FreshNumbers(cluster)
         self.cases.begin(cluster.at)
-        yield from self._nodes.judge(moment)
+        yield from self._nodes.judge(fresh)
         for topic in cluster.topics.values():
             if topic.parts and not topic.is_ephemeral:
-                yield from self._judge_topic(moment, topic)
-        yield from self.cases.end_tick(self.by_name, lambda key: self._look(moment, key))
-        yield from self._channels.forget(moment)
-        yield from self._topics.forget(moment)
+                yield from self._judge_topic(fresh, topic)
+        yield from self.cases.end_tick(self.by_name, lambda key: self._look(fresh, key))
+        yield from self._channels.forget(fresh)
+        yield from self._topics.forget(fresh)
 
-    def _judge_topic(self, moment: Moment, topic: Topic) -> Iterator[None]:
+    def _judge_topic(self, fresh: FreshNumbers, topic: Topic) -> Iterator[None]:
         channels = self._channels
-        self._topics.judge(moment, topic, is_store=channels.is_store(moment, topic.name))
+        self._topics.judge(fresh, topic, is_store=channels.is_store(fresh, topic.name))
         yield
         for name, channel in topic.channels.items():
             is_busy = _does_something(channel) or channels.has_window((topic.name, name))
             if is_busy and not channel.is_ephemeral:
-                channels.judge(moment, channel)
+                channels.judge(fresh, channel)
                 yield
 
-    def _look(self, moment: Moment, key: Key) -> Known:
+    def _look(self, fresh: FreshNumbers, key: Key) -> Known:
         if not key.topic:
-            return self._nodes.look(moment, key)
+            return self._nodes.look(fresh, key)
         group = self._channels if key.channel else self._topics
-        known = group.look(moment, key)
+        known = group.look(fresh, key)
         # A dead node may have it, of which only the previous nsqadmin knows what it had.
-        is_unclear = known is Known.GONE and moment.is_partial and self.cases.is_believed(key)
+        is_unclear = known is Known.GONE and fresh.is_partial and self.cases.is_believed(key)
         return Known.UNKNOWN if is_unclear else known
 
 
@@ -134,7 +134,7 @@ class Problem:
 
 
 class Problems:
-    """Takes each tick after History did."""
+    """Takes each tick once it is published; see the module."""
 
     def __init__(self, options: Options, upstream: Upstream | None = None) -> None:
         check_options(options)

@@ -10,7 +10,6 @@ from nsqfast.nsqadmin.cluster.model import (
     NodePart,
     NodeState,
     Topic,
-    part_at,
 )
 from nsqfast.nsqadmin.cluster.probes import Disk, Vitals
 from nsqfast.nsqadmin.web import texts
@@ -388,11 +387,11 @@ async def topics_of(cluster: Cluster, node: Node) -> list[NodeTopic]:
 
 def share_of(topic: Topic, node: Node) -> NodeTopic | None:
     """None if the node has no relation to it."""
-    part = part_at(topic.parts, node.key)
+    part = topic.parts.at(node.key)
     is_tombstoned = topic.name in node.tombstones
     if part is None and not is_tombstoned:
         return None
-    found = (part_at(channel.parts, node.key) for channel in topic.channels.values())
+    found = (channel.parts.at(node.key) for channel in topic.channels.values())
     channels = [each for each in found if each is not None]
     return NodeTopic(
         name=topic.name,

@@ -1,6 +1,6 @@
 """Tables that several pages share: channels, and a topic's or channel's share on each node."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -286,7 +286,7 @@ class Share:
 def make_shares(
     cluster: Cluster,
     topic: str,
-    parts: Sequence[NodePart],
+    parts: Iterable[NodePart],
     stats: Mapping[str, ChannelStats] = MappingProxyType({}),
     channel: str = "",
 ) -> list[Share]:

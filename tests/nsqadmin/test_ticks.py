@@ -1,21 +1,21 @@
 """The rows of all nodes, put together in arrays, against the same sums over lists; random clusters, seed printed."""
 
 import asyncio
+import math
 import random
+from dataclasses import fields
 
 import pytest
+from msgspec.structs import astuple
 from nsqfast._ext.dev.probes import fix_parts
 
 from nsqfast.net.slices import Slices
-from nsqfast.nsqadmin.cluster.aggregation import Arrangement, aggregate
+from nsqfast.nsqadmin.cluster.history import History
 from nsqfast.nsqadmin.cluster.members import Identity, NodeWatch
 from nsqfast.nsqadmin.cluster.model import (
     Counts,
     NodeState,
     Rates,
-    count_paused,
-    node_keys,
-    part_at,
 )
 from nsqfast.nsqadmin.cluster.samples import (
     ChannelFigures,
@@ -24,7 +24,9 @@ from nsqfast.nsqadmin.cluster.samples import (
     make_sample,
     read_figures,
 )
-from nsqfast.nsqadmin.problems.fresh_numbers import Moment
+from nsqfast.nsqadmin.cluster.tick import Arrangement, make_tick
+from nsqfast.nsqadmin.options import Options
+from nsqfast.nsqadmin.problems.fresh_numbers import FreshNumbers
 
 NODES, TOPICS, CHANNELS, TICKS = 7, 9, 4, 6
 COUNTS = [name for name in Counts.__struct_fields__ if name != "message_count"]
@@ -36,7 +38,7 @@ class Cluster:
     def __init__(self, chance):
         self.chance = chance
         self.layouts = Layouts()
-        self.arrangement = Arrangement()
+        self.arrangement, self.history = Arrangement(), History(Options())
         self.nodes = [
             NodeWatch(Identity(f"host-{n}", f"host-{n}", 0, 1), None, None, self.layouts, n, 0.0)
             for n in range(NODES)
@@ -76,11 +78,16 @@ class Cluster:
     async def take(self):
         """The next tick."""
         await self.say()
-        return await aggregate(self.arrangement, self.tick, 1.0 * self.tick, self.nodes, [])
+        return await self.make()
+
+    async def make(self):
+        return await make_tick(
+            self.arrangement, self.history, self.tick, 20.0 * self.tick, self.nodes, []
+        )
 
 
-def naive_share(moment, channel):
-    ignored = moment.ignored(channel.topic)
+def naive_share(fresh, channel):
+    ignored = fresh.ignored(channel.topic)
     fresh = [part for part in channel.parts if part.node not in ignored]
     parts = [part for part in fresh if not part.paused]
     rates = [part.rates for part in parts]
@@ -100,19 +107,19 @@ def naive_share(moment, channel):
 
 def check(cluster, said):
     assert list(cluster.topics) == sorted({name for topics in said.values() for name in topics})
-    moment = Moment(cluster)
+    fresh = FreshNumbers(cluster)
     for topic in cluster.topics.values():
         holders = [key for key, topics in said.items() if topic.name in topics]
-        assert list(node_keys(topic.parts)) == [part.node for part in topic.parts] == holders
+        assert list(topic.parts.node_keys()) == [part.node for part in topic.parts] == holders
         figures = {key: said[key][topic.name] for key in holders}
         assert topic.counts.depth == sum(each.depth for each in figures.values())
         names = {channel.channel_name for each in figures.values() for channel in each.channels}
         assert list(topic.channels) == sorted(names)
         for channel in topic.channels.values():
-            check_channel(channel, figures, moment)
+            check_channel(channel, figures, fresh)
 
 
-def check_channel(channel, figures, moment):
+def check_channel(channel, figures, fresh):
     by_node = {
         key: one
         for key, each in figures.items()
@@ -124,24 +131,24 @@ def check_channel(channel, figures, moment):
     assert len(channel.parts) == len(by_node)
     for index, (key, one) in enumerate(by_node.items()):
         part = channel.parts[index]
-        assert part == parts[index] == part_at(channel.parts, key)
+        assert part == parts[index] == channel.parts.at(key)
         for name in Counts.__struct_fields__:
             assert getattr(part.counts, name) == getattr(one, name)
         assert part.paused == one.paused
-    assert part_at(channel.parts, "nobody:1") is None
+    assert channel.parts.at("nobody:1") is None
     assert channel.parts[1:] == parts[1:]
     for name in Counts.__struct_fields__:
         assert getattr(channel.counts, name) == sum(getattr(one, name) for one in by_node.values())
-    assert count_paused(channel.parts) == count_paused(parts)
+    assert channel.paused_parts == sum(part.paused for part in parts)
     known = [part.rates for part in parts if part.rates is not None]
     assert (channel.rates is not None) == bool(known)
     if known:
         assert channel.rates.out_s == pytest.approx(sum(rates.out_s for rates in known))
-    share, serving = naive_share(moment, channel)
-    ignored = moment.ignored(channel.topic)
+    share, serving = naive_share(fresh, channel)
+    ignored = fresh.ignored(channel.topic)
     if ignored or channel.paused_parts:
-        assert moment.share(channel) == share
-    assert moment.serving_nodes(channel) == serving
+        assert fresh.share(channel) == share
+    assert fresh.serving_nodes(channel) == serving
 
 
 @pytest.mark.parametrize("seed", [random.randrange(1 << 30) for _ in range(3)])
@@ -160,15 +167,54 @@ async def test_a_tick_that_somebody_holds_does_not_change():
         check(tick, said)
 
 
-async def test_memory_is_used_again_when_nobody_holds_the_tick():
-    cluster = Cluster(random.Random(1))
-    await cluster.say()
-    seen = set()
+def check_past(history, channel, fresh):
+    """History took what the tick shows: the last point, nothing where no node answers."""
+    series = history.series(("channel", channel.topic, channel.name), 900)
+    last = {name: column[-1].item() for name, column in series.columns.items()}
+    if all(part.node in fresh.silent for part in channel.parts):
+        assert all(math.isnan(value) for value in last.values())
+        return
+    counts, rates = channel.counts, channel.rates
+    depth = last["memory_depth"], last["backend_depth"], last["in_flight"], last["deferred"]
+    assert depth == (
+        counts.depth - counts.backend_depth,
+        counts.backend_depth,
+        counts.in_flight_count,
+        counts.deferred_count,
+    )
+    flow = [last[f"{name}_s"] for name in ("in", "out", "requeue", "timeout")]
+    known = astuple(rates) if rates else [math.nan] * 4
+    assert flow == pytest.approx(list(known), nan_ok=True)
+
+
+async def test_history_takes_what_the_tick_shows():
+    cluster = Cluster(random.Random(7))
     for _ in range(TICKS):
-        tick = await aggregate(cluster.arrangement, 1, 1.0, cluster.nodes, [])
-        seen.add(next(iter(tick.topics.values())).parts.rows.values.ctypes.data)
-        del tick
-    assert len(seen) == 1
+        tick = await cluster.take()
+        fresh = FreshNumbers(tick)
+        for topic in tick.topics.values():
+            for channel in topic.channels.values():
+                check_past(cluster.history, channel, fresh)
+
+
+async def test_a_tick_is_frozen():
+    """Everybody has the same one, so nobody writes into it: neither names, nor numbers, nor arrays."""
+    tick = await Cluster(random.Random(3)).take()
+    topic = next(iter(tick.topics.values()))
+    channel = next(iter(topic.channels.values()))
+    node = next(iter(tick.nodes.values()))
+    rows = channel.parts.rows
+    whole = [tick, tick.totals, node, node.counts, topic, topic.counts, channel, channel.counts]
+    for one in [*whole, channel.parts, channel.parts[0], rows]:
+        for name in getattr(one, "__struct_fields__", None) or [each.name for each in fields(one)]:
+            with pytest.raises(AttributeError):
+                setattr(one, name, None)
+    for array in (rows.values, rows.rates, rows.order, rows.nodes):
+        with pytest.raises(ValueError, match="read-only"):
+            array[...] = 0
+    for mapping in (tick.topics, tick.nodes, tick.lookupds):
+        with pytest.raises(TypeError):
+            mapping["other"] = None
 
 
 async def test_everybody_else_has_turns_while_a_tick_is_summed():
@@ -177,7 +223,7 @@ async def test_everybody_else_has_turns_while_a_tick_is_summed():
     turns = 0
     fix_parts(1)
     try:
-        task = asyncio.ensure_future(aggregate(cluster.arrangement, 1, 1.0, cluster.nodes, []))
+        task = asyncio.ensure_future(cluster.make())
         while not task.done():
             await asyncio.sleep(0)
             turns += 1
