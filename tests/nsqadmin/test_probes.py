@@ -17,7 +17,7 @@ from nsqfast.nsqadmin.cluster.probes import (
     Disk,
     Probes,
     Vitals,
-    read_look,
+    read_vitals,
 )
 from nsqfast.nsqadmin.options import parse
 from nsqfast.nsqadmin.problems.report import Problems
@@ -151,7 +151,7 @@ def looks(*pairs):
         metrics = METRICS
         for name, value in changes.items():
             metrics = re.sub(b"(?m)^%s .*" % re.escape(name), b"%s %b" % (name, value), metrics)
-        vitals.add(read_look(metrics, 60.0 * number))
+        vitals.add(read_vitals(metrics, 60.0 * number))
     return vitals
 
 
@@ -206,17 +206,17 @@ def test_what_a_node_cannot_have():
 def test_no_more_of_a_node_is_kept_than_one_of_ours_says():
     lines = [b'nsqd_loop_lag_seconds_bucket{le="%d"} 1' % number for number in range(1000)]
     odd = b'nsqd_loop_lag_seconds_bucket{le="1.2.3"} 1'
-    look = read_look(b"\n".join([METRICS.splitlines()[1], odd, *lines, b""]), 0.0)
+    look = read_vitals(b"\n".join([METRICS.splitlines()[1], odd, *lines, b""]), 0.0)
     assert len(look.lags) == BOUNDS_MAX
     assert look.lags[0] == (math.inf, 1)
 
 
 def test_what_is_no_answer_of_ours():
     for metrics in (b"", b"404 page not found\n", b"\nnsqd_disk_free_bytes 1\n", b"\xff" * 99):
-        assert read_look(metrics, 0.0) is None, metrics
+        assert read_vitals(metrics, 0.0) is None, metrics
     for version in (b"x" * 33, b"<b>", b""):
-        assert read_look(METRICS.replace(b"0.2.0", version), 0.0) is None, version
-    assert read_look(b"#" * (64 << 10) + b"\n" + METRICS, 0.0) is None  # its own come first
+        assert read_vitals(METRICS.replace(b"0.2.0", version), 0.0) is None, version
+    assert read_vitals(b"#" * (64 << 10) + b"\n" + METRICS, 0.0) is None  # its own come first
 
 
 def crowd(tick, count=5000):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from nsqfast.errors import OptionsError
 from nsqfast.nsqadmin.cluster.answers import Client, DrainFigures, UncleanStartFigures
 from nsqfast.nsqadmin.cluster.model import Channel, Counts, NodePart, NodeState, Rates, Topic
-from nsqfast.nsqadmin.cluster.probes import Disk, Look, Probes, Vitals
+from nsqfast.nsqadmin.cluster.probes import Disk, Probes, Reading, Vitals
 from nsqfast.nsqadmin.options import parse
 from nsqfast.nsqadmin.problems.alerts import alertmanager_form, make_event
 from nsqfast.nsqadmin.problems.cases import KeptCase, Severity
@@ -43,7 +43,7 @@ class Known(Probes):
         if disk is None:
             return None
         found = Vitals(1)
-        found.add(Look(0.0, "", disk, None, None, (0.0, 0.0), ()))
+        found.add(Reading(0.0, "", disk, None, None, (0.0, 0.0), ()))
         return found
 
 

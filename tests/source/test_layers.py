@@ -54,6 +54,16 @@ def find_upward(graph, order):
     return found
 
 
+def join_packages(graph, parent):
+    """Which of the packages inside this one imports from which, directly; its own modules are in none of them."""
+    inside, joined = re.compile(rf"{re.escape(parent)}\.(\w+)\."), {}
+    for module, targets in graph.items():
+        if own := inside.match(module):
+            found = {other[1] for name in targets if (other := inside.match(name))}
+            joined.setdefault(own[1], set()).update(found - {own[1]})
+    return joined
+
+
 def find_types(text, types):
     """Which of these the code names, or an untyped field: it says in its name or its comment what it holds."""
     fields = " ".join(f"{name} {comment}" for _, name, comment in UNTYPED.findall(text))
@@ -84,6 +94,20 @@ def test_packages_import_what_stands_before_them(graph):
 
 def test_imports_make_no_circle(graph):
     TopologicalSorter(graph).prepare()  # CycleError names one
+
+
+def test_packages_of_nsqadmin_make_no_circle(graph):
+    packages = join_packages(graph, "nsqfast.nsqadmin")
+    assert {"cluster", "problems", "access", "web"} <= packages.keys()
+    assert packages["cluster"] == set()
+    TopologicalSorter(packages).prepare()
+
+
+def test_finds_a_circle_of_packages_that_no_module_makes():
+    graph = {"p.a.x": {"p.b.y"}, "p.b.y": {"p.z"}, "p.b.w": {"p.a.v", "p.b.y"}, "p.z": {"p.a.x"}}
+    assert join_packages(graph, "p") == {"a": {"b"}, "b": {"a"}}
+    with pytest.raises(CycleError):
+        TopologicalSorter(join_packages(graph, "p")).prepare()
 
 
 def test_no_room_of_a_broker_has_objects_of_a_room_above():

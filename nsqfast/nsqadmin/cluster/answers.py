@@ -164,7 +164,7 @@ class CountedStats(msgspec.Struct, gc=False):
 
 
 class NsqdInfo(msgspec.Struct, gc=False):
-    """/info of nsqd"""
+    """/info of an nsqd or an nsqlookupd: who it says that it is."""
 
     version: str = ""
     broadcast_address: str = ""
@@ -190,7 +190,7 @@ class Announced(msgspec.Struct, gc=False):
 
 
 class Producer(Announced, gc=False):
-    """In /nodes."""
+    """An nsqd in /nodes, with its topics."""
 
     tombstones: list[bool] | None = None
     topics: list[str] | None = None
@@ -292,7 +292,7 @@ def quote_character(character: str) -> str:
 
 
 def join_sorted(lists: Iterable[Iterable[str]]) -> tuple[str, ...]:
-    """Every string once, sorted."""
+    """The strings of all lists, each once, sorted."""
     return sort_names(frozenset[str]().union(*lists))
 
 

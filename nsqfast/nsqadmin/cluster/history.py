@@ -99,7 +99,7 @@ class History:
 
     @property
     def size_bytes(self) -> int:
-        """Size of all rings."""
+        """The memory that all rings take."""
         return sum(table.fine.size_bytes + table.coarse.size_bytes for table in self.tables)
 
     # Input: ticks
@@ -232,7 +232,7 @@ class History:
 
     @property
     def memory_max(self) -> int:
-        """--history-memory."""
+        """What --history-memory allows."""
         return self._options.history_memory
 
     async def _adopt(self, stored: list[StoredTable]) -> None:
@@ -360,7 +360,7 @@ def _topic_values(topics: Sums[str], is_up: Bools) -> Doubles:
 
 
 async def _channel_values(channels: Sums[tuple[str, str]], is_up: Bools, slices: Slices) -> Doubles:
-    """[channels, CHANNEL_COLUMNS]; the same."""
+    """[channels, CHANNEL_COLUMNS]; unknown where no node that has it answers."""
     values, is_on = np.empty((len(channels.names), len(CHANNEL_COLUMNS))), channels.is_on(is_up)
     for begin in range(0, len(values), KEYS_AT_ONCE):
         block = slice(begin, begin + KEYS_AT_ONCE)

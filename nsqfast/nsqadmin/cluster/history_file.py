@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsqfast.nsqadmin.cluster.history_tables import BLOCK, Key, Mark, Ring, StoredTable, Table
-from nsqfast.nsqadmin.cluster.kept_file import replacing
+from nsqfast.nsqadmin.cluster.kept_file import replace_file
 
 VERSION = 1
 ABOUT = "about.json"
@@ -107,7 +107,7 @@ def snapshot(tables: Sequence[Table], marks: Iterable[Mark]) -> Snapshot:
 
 def save(taken: Snapshot, path: str) -> None:
     """Call this in a thread; OSError says why it failed."""
-    with replacing(path) as stream, zipfile.ZipFile(stream, "w") as archive:
+    with replace_file(path) as stream, zipfile.ZipFile(stream, "w") as archive:
         archive.writestr(ABOUT, msgspec.json.encode(taken.about))
         for name, array in taken.arrays:
             _write(archive, name, array)

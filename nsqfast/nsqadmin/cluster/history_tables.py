@@ -77,7 +77,7 @@ class Ring:
 
     @property
     def size_bytes(self) -> int:
-        """Of all arrays."""
+        """The memory that its arrays take."""
         return sum(block.nbytes for block in self.blocks) + (
             self.counts.nbytes if self.counts is not None else 0
         )
@@ -99,7 +99,7 @@ class Ring:
         return made
 
     def add_blocks(self, blocks: list[Floats]) -> None:
-        """Those that `make_blocks` made."""
+        """Take the blocks that `make_blocks` made: in one go, because the file may be written at any time."""
         self.blocks += blocks
         if self.counts is not None:
             rows, had = self.rows(self.length), self.counts.shape[1]
@@ -334,11 +334,6 @@ class Table:
             np.add(values[rows, offset, memory], values[rows, offset, memory + 1], found[:, place])
         return found
 
-    @staticmethod
-    def bytes_of(columns: int, steps: int, *, has_counts: bool) -> int:
-        """Bytes per entity."""
-        return steps * (4 * columns + 8 * has_counts)
-
     async def set_steps(self, steps: Steps, slices: Slices) -> None:
         """Change the steps; known values are kept as means."""
         fine = await self.fine.resample(steps.fine_s, steps.fine_points, slices)
@@ -367,7 +362,7 @@ class Table:
         fine_blocks, coarse_blocks = [
             await ring.make_blocks(blocks, slices) for ring in (fine, coarse)
         ]
-        # From here on in one go: the file is written at any time, and holds rings of one size.
+        # In one go, because the file holds rings of one size.
         first, size = self.capacity, blocks * BLOCK
         fine.add_blocks(fine_blocks)
         coarse.add_blocks(coarse_blocks)

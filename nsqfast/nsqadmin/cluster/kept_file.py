@@ -14,7 +14,7 @@ from nsqfast.nsqadmin.options import Options
 
 
 @contextlib.contextmanager
-def replacing(path: str) -> Iterator[BinaryIO]:
+def replace_file(path: str) -> Iterator[BinaryIO]:
     """A stream whose content replaces PATH at the end of the block; OSError."""
     beside = Path(f"{path}.new")
     with beside.open("wb") as stream:
@@ -79,5 +79,5 @@ class KeptFile(Generic[T]):
 
 
 def _write(path: str, body: bytes) -> None:
-    with replacing(path) as stream:
+    with replace_file(path) as stream:
         stream.write(body)

@@ -208,7 +208,7 @@ class NodeWatch:
 
     @property
     def key(self) -> str:
-        """See Identity."""
+        """The address at which it is asked."""
         return self.identity.key
 
     def believe(self, kept: KeptNode) -> None:
@@ -218,7 +218,7 @@ class NodeWatch:
         self.question.believe(kept.state, kept.since, kept.answered_at, kept.error)
 
     def kept(self, given: str) -> KeptNode:
-        """For the next nsqadmin."""
+        """What the next nsqadmin has to know of it."""
         question = self.question
         return KeptNode(
             self.identity,

@@ -38,7 +38,7 @@ class Watch(Protocol):
     question: Question
 
     async def ask(self) -> str:
-        """See Question.ask."""
+        """Ask it once; the result is an error, '' for an answer."""
 
 
 class Poller:

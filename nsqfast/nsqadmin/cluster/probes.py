@@ -25,9 +25,9 @@ from nsqfast.nsqadmin.cluster.model import Channel, Cluster, NodeState
 
 FIGURE_MAX = float(1 << 63)
 HEAD_SIZE = 64 << 10  # its own figures come first, those of topics follow
-LOOKS_MAX = 15
+READINGS_MAX = 15
 BOUNDS_MAX = 32  # of the histogram of delays: ours has half as many
-SLOPE_S_MIN = 100.0  # two looks lie a minute apart
+SLOPE_S_MIN = 100.0  # two readings lie a minute apart
 VERSION = re.compile(r'nsqd_build_info\{nsqfast_version="([\w.+-]{1,32})"')
 LAG = re.compile(r'nsqd_loop_lag_seconds_bucket\{le="([\d.]+|\+Inf)"\}')
 
@@ -41,12 +41,12 @@ class Disk:
 
     @property
     def used_bytes(self) -> float:
-        """By whomever."""
+        """Space that is taken, by nsqd and by others."""
         return max(self.size_bytes - self.free_bytes, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Reading:
     """What was said once; None for what was not."""
 
     at_s: float  # monotonic
@@ -65,26 +65,28 @@ class Vitals:
 
     def __init__(self, start_time: int) -> None:
         self.start_time = start_time
-        self._looks: deque[Look] = deque(maxlen=LOOKS_MAX)
+        self._readings: deque[Reading] = deque(maxlen=READINGS_MAX)
 
-    def add(self, look: Look) -> None:
-        """The newest."""
-        self._looks.append(look)
+    def add(self, reading: Reading) -> None:
+        """Note what it said last."""
+        self._readings.append(reading)
 
     @property
-    def last(self) -> Look:
-        """There is always one."""
-        return self._looks[-1]
+    def last(self) -> Reading:
+        """What it said last."""
+        return self._readings[-1]
 
     @property
     def disk(self) -> Disk | None:
-        """At the last look."""
+        """Its disk, as it said last."""
         return self.last.disk
 
     @property
     def free_change_s(self) -> float | None:
         """Bytes a second by which the free space has changed in the last minutes; None: not known yet."""
-        points = [(look.at_s, look.disk.free_bytes) for look in self._looks if look.disk]
+        points = [
+            (reading.at_s, reading.disk.free_bytes) for reading in self._readings if reading.disk
+        ]
         if not points or points[-1][0] - points[0][0] < SLOPE_S_MIN:
             return None
         (first_s, first), (last_s, last) = points[0], points[-1]
@@ -98,23 +100,23 @@ class Vitals:
 
     @property
     def fsync_s(self) -> float | None:
-        """Mean of the fsyncs since the look before, or since the start; None: there was none."""
+        """Mean of the fsyncs since the reading before, or since the start; None: there was none."""
         count, took_s = self.last.fsyncs
-        if len(self._looks) > 1:
-            count_before, took_before_s = self._looks[-2].fsyncs
+        if len(self._readings) > 1:
+            count_before, took_before_s = self._readings[-2].fsyncs
             count, took_s = count - count_before, took_s - took_before_s
         return took_s / count if count > 0 and took_s >= 0 else None
 
     @property
     def lag_s(self) -> float | None:
-        """The upper bound of how late a timer was since the look before; infinite above the last bound."""
-        before = dict(self._looks[-2].lags) if len(self._looks) > 1 else {}
+        """The upper bound of how late a timer was since the reading before; infinite above the last bound."""
+        before = dict(self._readings[-2].lags) if len(self._readings) > 1 else {}
         since = [(bound, count - before.get(bound, 0.0)) for bound, count in self.last.lags]
         steps = pairwise([(0.0, 0.0), *since])
         return max((bound for (_, less), (bound, count) in steps if count > less), default=None)
 
 
-def read_look(metrics: bytes | bytearray, at_s: float) -> Look | None:
+def read_vitals(metrics: bytes | bytearray, at_s: float) -> Reading | None:
     """None for anything that is not /metrics of our nsqd."""
     head = metrics[:HEAD_SIZE].decode("utf-8", "replace")
     lines = [line for line in head.split("\n")[:-1] if not line.startswith("#")]
@@ -123,7 +125,7 @@ def read_look(metrics: bytes | bytearray, at_s: float) -> Look | None:
         return None
     figures = dict(map(_read_figure, lines))
     lags = [(found[1], figures[name]) for name in figures if (found := LAG.fullmatch(name))]
-    return Look(
+    return Reading(
         at_s,
         version,
         _read_disk(figures),
@@ -198,7 +200,7 @@ class Probes:
         return self._request((topic, channel, node)).count
 
     def holder(self, topic: str, channel: str, node: str) -> Client | None:
-        """Likewise."""
+        """Who holds messages for longest; requested like `ready_count`."""
         return self._request((topic, channel, node)).holder
 
     def _request(self, names: Names) -> Ready:
@@ -230,7 +232,7 @@ class Probes:
             )
 
     async def stop(self) -> None:
-        """Asks no more."""
+        """Stop asking."""
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -297,20 +299,20 @@ class Probes:
                 known[names] = ready
 
     async def _ask_vitals(self, upstream: "Upstream", node: str, start_time: int) -> None:
-        look = None
+        reading = None
         try:
-            look = read_look(await upstream.get(node, "/metrics"), time.monotonic())
+            reading = read_vitals(await upstream.get(node, "/metrics"), time.monotonic())
         except UpstreamError as error:
             if not error.status:
                 return  # it is asked again
         known = self._vitals.pop(node, None)
         self._silent.pop(node, None)
-        if look is None:
+        if reading is None:
             self._silent[node] = start_time
             return
         if known is None or known.start_time != start_time:
             known = Vitals(start_time)
-        known.add(look)
+        known.add(reading)
         self._vitals[node] = known
 
 
@@ -361,12 +363,12 @@ class Consumers:
     errors: Mapping[str, str] = field(default_factory=dict)
 
     def all(self) -> list[Consumer]:
-        """Node by node."""
+        """All consumers, node by node."""
         return [each for _, answer in sorted(self.answers.items()) for each in answer.consumers]
 
 
 class ChannelWatch:
-    """One channel with viewers."""
+    """One channel at which somebody looks."""
 
     def __init__(self, topic: str, channel: str, upstream: Upstream) -> None:
         name = f"topic={quote(topic, safe='')}&channel={quote(channel, safe='')}"
@@ -453,7 +455,7 @@ class ConsumerWatch:
         self._channels: OrderedDict[tuple[str, str], ChannelWatch] = OrderedDict()
 
     async def get(self, cluster: Cluster, channel: Channel) -> Consumers:
-        """See ChannelWatch."""
+        """The consumers of a channel, within WAIT_S; see ChannelWatch."""
         names = (channel.topic, channel.name)
         watch = self._channels.get(names)
         if watch is None:

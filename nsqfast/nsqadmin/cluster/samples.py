@@ -177,7 +177,7 @@ _TOPIC_COLUMNS = [DEPTH, BACKEND, MESSAGES, PAUSED]
 
 
 def read_figures(topics: Sequence[TopicFigures]) -> Figures:
-    """In arrays."""
+    """Put the numbers of these topics, and of their channels, into arrays."""
     lists = [topic.channels or () for topic in topics]
     channels = list(itertools.chain.from_iterable(lists))
     numbers = _read_rows(_topic_numbers, topics, len(_TOPIC_COLUMNS) + 1)
@@ -278,7 +278,7 @@ class Layouts:
         self._known: WeakValueDictionary[int, Layout] = WeakValueDictionary()
 
     async def get(self, figures: Figures, slices: Slices) -> Layout:
-        """A layout that fits."""
+        """The layout with the names of these figures: a known one, or a new one."""
         key = hash((tuple(figures.topics), tuple(figures.channel_counts), tuple(figures.channels)))
         known = self._known.get(key)
         if known is None or not known.fits(figures):
@@ -414,7 +414,7 @@ async def _align(
 
 
 async def index_names(names: Sequence[Hashable], slices: Slices) -> dict[Hashable, int]:
-    """The position of each."""
+    """The position of each name."""
     index: dict[Hashable, int] = {}
     for begin in range(0, len(names), BLOCK):
         index.update(zip(names[begin : begin + BLOCK], range(begin, len(names)), strict=False))

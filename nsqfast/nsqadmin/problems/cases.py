@@ -43,9 +43,8 @@ class Rule:
     hold: str = ""  # or the threshold that says how long
     ticks_min: int = 1
     is_patient: bool = False  # one good tick does not end the wait
-    has_to_grow: bool = (
-        False  # reported only while `measure` is above its minimum since the case began
-    )
+    # Reported only while `measure` is above its minimum since the case began.
+    has_to_grow: bool = False
     needs_rates: bool = False  # unknown while rates are unknown
     clear_s: float = 0.0  # so long its ticks have to be good until it is over
     belief_s: float = 0.0  # so long no good tick contradicts the previous nsqadmin
@@ -184,7 +183,7 @@ class Cases:
         self._round += 1
 
     def add(self, rule: Rule, key: Key, finding: Finding) -> None:
-        """The rule is broken."""
+        """Note that a rule is broken at this tick."""
         thresholds = self._thresholds.of(key.topic, key.channel)
         if (wanted := thresholds.severity.get(rule.name)) is not None:
             if wanted is Word.OFF:
@@ -215,12 +214,14 @@ class Cases:
         if case is not None:
             self._wait(case)
 
-    def end_tick(self, rules: dict[str, Rule], look: Callable[[Key], Known]) -> Iterator[None]:
+    def end_tick(
+        self, rules: dict[str, Rule], find_known: Callable[[Key], Known]
+    ) -> Iterator[None]:
         """Settle all cases without a finding, one per step."""
         for key, case in list(self._cases.items()):
             if case.round == self._round:
                 continue
-            known, rule = look(key), rules[key.rule]
+            known, rule = find_known(key), rules[key.rule]
             if known is Known.GOOD and case.is_believed and self.now_s < rule.belief_s:
                 known = Known.UNKNOWN
             if known is Known.UNKNOWN:

@@ -53,7 +53,7 @@ class Beliefs:
         self._saver = asyncio.get_running_loop().create_task(self._save_often())
 
     async def stop(self) -> None:
-        """Write what has changed."""
+        """Write the state for the last time, if it has changed."""
         if self._saver is not None:
             self._saver.cancel()
             await asyncio.wait([self._saver])

@@ -82,7 +82,7 @@ def node_rules(options: Options) -> list[Rule]:
 
 
 class NodeRules:
-    """Stateless."""
+    """Judges nodes by one tick alone."""
 
     def __init__(
         self, options: Options, rules: dict[str, Rule], cases: Cases, probes: Probes
@@ -109,7 +109,7 @@ class NodeRules:
                 self._judge_agreement(node, asked)
                 yield
 
-    def look(self, fresh: FreshNumbers, key: Key) -> Known:
+    def find_known(self, fresh: FreshNumbers, key: Key) -> Known:
         """What is known of a node that no longer breaks this rule."""
         cluster = fresh.cluster
         if key.rule == LOOKUPD_DOWN:

@@ -14,7 +14,7 @@ from nsqfast.nsqadmin.cluster.probes import Probes
 from nsqfast.nsqadmin.options import Options
 from nsqfast.nsqadmin.problems.cases import Cases, Finding, Key, Known, Rule, Severity
 from nsqfast.nsqadmin.problems.fresh_numbers import FreshNumbers, FreshShare, add_rates
-from nsqfast.nsqadmin.problems.texts import clock, count, number, percent, span, told, waiting
+from nsqfast.nsqadmin.problems.texts import clock, count, number, percent, printable, span, waiting
 from nsqfast.nsqadmin.problems.thresholds import Thresholds, ThresholdTable
 
 STEPS = 10
@@ -22,15 +22,15 @@ STEPS = 10
 YOUNG = 1 / 5
 
 
-class Sums(NamedTuple):
-    """Over the window."""
+class Deliveries(NamedTuple):
+    """What was delivered within a window, and what came of it."""
 
     requeued: float
     timed_out: float
     delivered: float
 
 
-class Window:
+class DeliveryWindow:
     """The window of one channel (or topic: then `delivered` counts its messages)."""
 
     __slots__ = ("_began_s", "_now_s", "_span_s", "_steps")
@@ -38,7 +38,7 @@ class Window:
     def __init__(self, span_s: float, now_s: float) -> None:
         self._span_s = span_s
         self._began_s = self._now_s = now_s
-        self._steps: deque[tuple[float, Sums]] = deque()
+        self._steps: deque[tuple[float, Deliveries]] = deque()
 
     def add(self, now_s: float, requeued: float, timed_out: float, delivered: float) -> None:
         """Add the activity since the last call."""
@@ -48,17 +48,19 @@ class Window:
             began_s, old = steps[-1]
             steps[-1] = (
                 began_s,
-                Sums(old.requeued + requeued, old.timed_out + timed_out, old.delivered + delivered),
+                Deliveries(
+                    old.requeued + requeued, old.timed_out + timed_out, old.delivered + delivered
+                ),
             )
         else:
-            steps.append((now_s, Sums(requeued, timed_out, delivered)))
+            steps.append((now_s, Deliveries(requeued, timed_out, delivered)))
         while now_s - steps[0][0] > self._span_s:
             steps.popleft()
 
-    def sums(self) -> Sums:
-        """Over the last `span_s`."""
+    def sums(self) -> Deliveries:
+        """What was delivered within the last `span_s`."""
         columns = zip(*(step for _, step in self._steps), strict=True)
-        return Sums(*map(sum, columns)) if self._steps else Sums(0.0, 0.0, 0.0)
+        return Deliveries(*map(sum, columns)) if self._steps else Deliveries(0.0, 0.0, 0.0)
 
     @property
     def age_s(self) -> float:
@@ -161,7 +163,7 @@ class ChannelRules:
         self._cases = cases
         self._probes = probes
         self._span_s = options.problem_window_ns / 1e9
-        self._windows: dict[tuple[str, str], Window] = {}
+        self._windows: dict[tuple[str, str], DeliveryWindow] = {}
         self._dead_letter_ending = options.problem_dead_letter_suffix
 
     def judge(self, fresh: FreshNumbers, channel: Channel) -> None:
@@ -191,7 +193,7 @@ class ChannelRules:
             and topic.removesuffix(ending) in fresh.cluster.topics
         )
 
-    def look(self, fresh: FreshNumbers, key: Key) -> Known:
+    def find_known(self, fresh: FreshNumbers, key: Key) -> Known:
         """What is known of a channel that no longer breaks this rule."""
         channel = fresh.cluster.channel(key.topic, key.channel)
         if channel is None or not channel.parts:
@@ -296,7 +298,7 @@ class ChannelRules:
         if window is None:
             if not (rates.requeue_s or rates.timeout_s):
                 return
-            window = self._windows[names] = Window(self._span_s, now_s - step_s)
+            window = self._windows[names] = DeliveryWindow(self._span_s, now_s - step_s)
         requeued, timed_out = rates.requeue_s * step_s, rates.timeout_s * step_s
         delivered = max(rates.out_s, 0.0) * step_s + requeued + timed_out
         window.add(now_s, requeued, timed_out, delivered)
@@ -312,7 +314,7 @@ class ChannelRules:
         self,
         rule: str,
         channel: Channel,
-        window: Window,
+        window: DeliveryWindow,
         total: float,
         shares: tuple[float, float],
     ) -> None:
@@ -363,7 +365,7 @@ def _consumer_stuck(holder: Client | None, node: str, now: float, since: float) 
     who, held = "a consumer", "messages"
     if holder is not None:
         name = holder.client_id or holder.hostname
-        who = told(f"{holder.remote_address} ({name})" if name else holder.remote_address)
+        who = printable(f"{holder.remote_address} ({name})" if name else holder.remote_address)
         held = count(holder.in_flight_count, "message")
     return f"{who} on {node} holds {held}, none finished since {clock(since, now)}"
 
@@ -380,14 +382,14 @@ def _high_share(done: str, total: float, delivered: float, span_s: float, _since
 
 
 def partly_paused_text(total: int, paused: Sequence[NodePart], now: float, since: float) -> str:
-    """For topics, too."""
+    """The evidence of PARTLY_PAUSED, for channels and topics: on which nodes it is paused."""
     nodes = ", ".join(part.node for part in paused[:NODES_SHOWN])
     more = f" and {len(paused) - NODES_SHOWN} more" if len(paused) > NODES_SHOWN else ""
     return f"paused on {len(paused)} of {total} nodes since {clock(since, now)}: {nodes}{more}"
 
 
 def paused_text(depth: int, now: float, since: float) -> str:
-    """For topics, too."""
+    """The evidence of PAUSED, for channels and topics: since when, and how much waits."""
     return f"paused since {clock(since, now)}; {waiting(depth)}, and more come"
 
 
@@ -426,7 +428,7 @@ class TopicRules:
         self._rules = rules
         self._cases = cases
         self._span_s = options.problem_window_ns / 1e9
-        self._windows: dict[str, Window] = {}
+        self._windows: dict[str, DeliveryWindow] = {}
 
     def judge(self, fresh: FreshNumbers, topic: Topic, *, is_store: bool) -> None:
         """Judge a topic that is not ephemeral. `is_store`: its messages are dead letters."""
@@ -439,7 +441,7 @@ class TopicRules:
         elif topic.counts.depth:
             self._judge_channels(fresh, topic, [part for part in parts if not part.paused])
 
-    def look(self, fresh: FreshNumbers, key: Key) -> Known:
+    def find_known(self, fresh: FreshNumbers, key: Key) -> Known:
         """What is known of a topic that no longer breaks this rule."""
         topic = fresh.cluster.topics.get(key.topic)
         if topic is None or not topic.parts:
@@ -486,7 +488,7 @@ class TopicRules:
         if window is None:
             if not rates.in_s:
                 return
-            window = self._windows[topic.name] = Window(self._span_s, now_s - step_s)
+            window = self._windows[topic.name] = DeliveryWindow(self._span_s, now_s - step_s)
         window.add(now_s, 0.0, 0.0, rates.in_s * step_s)
         arrived = window.sums().delivered
         if arrived:

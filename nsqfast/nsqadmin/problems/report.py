@@ -78,7 +78,7 @@ class Rules:
         for topic in cluster.topics.values():
             if topic.parts and not topic.is_ephemeral:
                 yield from self._judge_topic(fresh, topic)
-        yield from self.cases.end_tick(self.by_name, lambda key: self._look(fresh, key))
+        yield from self.cases.end_tick(self.by_name, lambda key: self._find_known(fresh, key))
         yield from self._channels.forget(fresh)
         yield from self._topics.forget(fresh)
 
@@ -92,11 +92,11 @@ class Rules:
                 channels.judge(fresh, channel)
                 yield
 
-    def _look(self, fresh: FreshNumbers, key: Key) -> Known:
+    def _find_known(self, fresh: FreshNumbers, key: Key) -> Known:
         if not key.topic:
-            return self._nodes.look(fresh, key)
+            return self._nodes.find_known(fresh, key)
         group = self._channels if key.channel else self._topics
-        known = group.look(fresh, key)
+        known = group.find_known(fresh, key)
         # A dead node may have it, of which only the previous nsqadmin knows what it had.
         is_unclear = known is Known.GONE and fresh.is_partial and self.cases.is_believed(key)
         return Known.UNKNOWN if is_unclear else known
@@ -171,7 +171,7 @@ class Problems:
         self._rules.thresholds.reload()
 
     def take(self, cluster: Cluster) -> None:
-        """One more tick."""
+        """Judge one more tick, or the newest one once the last is judged."""
         if self._task is not None and not self._task.done():
             self._next = cluster
             return
@@ -197,7 +197,7 @@ class Problems:
         self.counts = dict(cases.reported_counts)
 
     def kept(self) -> Iterator[KeptCase]:
-        """For the next nsqadmin."""
+        """The reported cases, for the next nsqadmin."""
         return self._rules.cases.kept(FOUND_MAX)
 
     def find(self, problem_id: str) -> Problem | None:

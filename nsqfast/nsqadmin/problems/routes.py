@@ -95,27 +95,27 @@ class Handlers:
         return _json({"silences": silences})
 
     async def mute(self, request: web.Request) -> web.Response:
-        """Answers with the problem."""
+        """Silence a problem; answers with the problem."""
         wanted = await read_body(request, Mute)
         silence = Wanted(Scope.PROBLEM, wanted.id, wanted.hours, wanted.reason)
         await self._begin(request, silence)
         return self._answer(request, self._context.problems.find(wanted.id))
 
     async def unmute(self, request: web.Request) -> web.Response:
-        """The same."""
+        """End the silence of a problem; answers with the problem."""
         wanted = await read_body(request, Mute)
         await self._end(request, Scope.PROBLEM, wanted.id)
         return self._answer(request, self._context.problems.find(wanted.id))
 
     async def silence(self, request: web.Request) -> web.Response:
-        """Answers with the silence."""
+        """Silence a node, a topic or everything; answers with the silence."""
         wanted = await read_body(request, Wanted)
         if not wanted.reason.strip():
             raise web.HTTPBadRequest(text="Tell the reason: whoever is on call reads it.")
         return self._answer(request, await self._begin(request, wanted))
 
     async def end_silence(self, request: web.Request) -> web.Response:
-        """Answers with nothing."""
+        """End a silence; answers with an empty object."""
         wanted = await read_body(request, Wanted)
         await self._end(request, wanted.scope, wanted.target)
         return self._answer(request, {})

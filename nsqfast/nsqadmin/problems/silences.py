@@ -15,7 +15,7 @@ SILENCES_MAX = 1000
 
 
 class Scope(StrEnum):
-    """What is silenced."""
+    """What a silence is about."""
 
     PROBLEM = "problem"
     NODE = "node"
@@ -71,7 +71,7 @@ class Silences:
         return True
 
     def end(self, scope: Scope, target: str) -> bool:
-        """False: there is none."""
+        """End it before its time; False: there is none."""
         return self._by_id.pop(f"{scope}/{target}", None) is not None
 
     def forget(self, now: float) -> None:
@@ -88,6 +88,6 @@ class Silences:
         self._by_id = {silence.id: silence for silence in (*old, *kept.silences)}
 
     async def save(self) -> None:
-        """Write them."""
+        """Write them for the next nsqadmin."""
         mutes = {one.target: one.until for one in self if one.scope is Scope.PROBLEM}
         await self._file.save(msgspec.json.encode(_Kept(mutes, list(self))))

@@ -15,7 +15,7 @@ def count(value: int, noun: str) -> str:
     return f"{value:,} {noun}" if value == 1 else f"{value:,} {noun}s"
 
 
-def told(text: str) -> str:
+def printable(text: str) -> str:
     """What a peer says of itself, for a line of text."""
     return "".join(each for each in text[:64] if each.isprintable())
 
