@@ -101,8 +101,6 @@ def test_the_slope_is_that_of_the_last_five_minutes():
     history = History(Options())
     last = run(history, 600, lambda s: channel(rates=Rates(9.0), depth=int(max(0, s - 200) * 3)))
     assert last.depth_slope == pytest.approx(3.0, rel=0.01)
-    assert history.slope(("channel", "t", "c")) == last.depth_slope
-    assert history.slope(("channel", "t", "nobody")) is None
     points = history.sparkline(("channel", "t", "c"))
     both = history.sparkline(("channel", "t", "c"), ("channel", "t", "c"), ("topic", "no"))
     assert both == [None if point is None else 2 * point for point in points]

@@ -151,7 +151,7 @@ def make_cluster(
     totals = Totals(
         in_s=sum(topic.rates.in_s for topic in named.values() if topic.rates),
         out_s=sum(channel.rates.out_s for channel in channels if channel.rates),
-        depth=sum(topic.total_depth for topic in named.values()),
+        depth=sum(queue.counts.depth for queue in (*named.values(), *channels)),
         in_flight_count=sum(channel.counts.in_flight_count for channel in channels),
         requeue_s=0.0,
         nodes_up=sum(node.state is NodeState.UP for node in known.values()),

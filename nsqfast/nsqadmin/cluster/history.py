@@ -290,15 +290,6 @@ class History:
         means = (total / np.maximum(number, 1)).tolist()
         return [mean if count else None for mean, count in zip(means, number.tolist(), strict=True)]
 
-    def slope(self, key: Key) -> float | None:
-        """Messages per second by which the depth of a topic or channel grew over the last five minutes."""
-        table = self._table(key)
-        known = self._topic_slopes if table is self.topics else self._channel_slopes
-        slot = table.slots.get(key)
-        if table is self.nodes or slot is None or slot >= len(known):
-            return None
-        return known_or_none(float(known[slot]))
-
     # The file
 
     async def start(self) -> None:

@@ -10,7 +10,7 @@ import asyncio
 import hashlib
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 from urllib.parse import quote
 
@@ -27,6 +27,7 @@ from nsqfast.nsqadmin.cluster.answers import (
     decode,
 )
 from nsqfast.nsqadmin.cluster.client import Upstream, UpstreamError
+from nsqfast.nsqadmin.cluster.discovery import Version, parse_version
 from nsqfast.nsqadmin.cluster.model import Counts, Lookupd, Node, NodeState, Rates
 from nsqfast.nsqadmin.cluster.samples import (
     Figures,
@@ -144,6 +145,9 @@ class Identity:
         return join_host_port(self.broadcast_address, self.http_port)
 
 
+IDENTITY_FIELDS = tuple(field.name for field in fields(Identity))
+
+
 @dataclass(slots=True)
 class Listing:
     """What nsqlookupd report about one nsqd; empty in direct mode."""
@@ -194,7 +198,6 @@ class NodeWatch:
         self.health = ""
         self.start_time = 0
         self.memory_bytes: int | None = None
-        self.restarts = 0  # number of restarts seen
         self.drain: DrainFigures | None = None
         self.unclean_start: UncleanStartFigures | None = None
         self._upstream = upstream
@@ -264,8 +267,6 @@ class NodeWatch:
         if figures.version is None:
             raise msgspec.DecodeError("it has no version")
         is_comparable = self.start_time == figures.start_time and self._sampled_s > 0
-        if self._sampled_s and not is_comparable:
-            self.restarts += 1
         elapsed_s = max(sampled_s - self._sampled_s, 1e-3) if is_comparable else 0.0
         emptied = self._take_emptied(sampled_s)
         sample = await make_sample(
@@ -299,7 +300,7 @@ class NodeWatch:
         if self.rates is not None:
             self.sample, self.rates = self.sample.without_rates(), None
 
-    def view(self, version_max: tuple[int, ...]) -> Node:
+    def view(self, version_max: Version) -> Node:
         """Its state at this tick."""
         identity, question, listing = self.identity, self.question, self.listing
         is_planned = question.state is NodeState.DOWN and self.drain is not None
@@ -330,14 +331,6 @@ class NodeWatch:
             unclean_start=self.unclean_start,
             planned_until=question.since + self._planned_stop_s if is_planned else 0.0,
         )
-
-
-def parse_version(text: str) -> tuple[int, ...]:
-    """Three numbers to compare; zeros if it is not a version."""
-    numbers = text.split("-", maxsplit=1)[0].split("+", maxsplit=1)[0].split(".")
-    if len(numbers) != 3 or not all(part.isascii() and part.isdigit() for part in numbers):
-        return (0, 0, 0)
-    return tuple(int(part[:9]) for part in numbers)
 
 
 CHANNELS_KEPT_S = 30.0  # of an inactive topic; only manual actions change them
@@ -437,17 +430,9 @@ class LookupdWatch:
         )
 
 
-def identity_of(producer: Producer) -> Identity:
-    """The identity that it reported to nsqlookupd."""
-    return Identity(
-        hostname=producer.hostname,
-        broadcast_address=producer.broadcast_address,
-        tcp_port=producer.tcp_port,
-        http_port=producer.http_port,
-        version=producer.version,
-        topology_zone=producer.topology_zone,
-        topology_region=producer.topology_region,
-    )
+def identity_of(said: Producer | NsqdInfo) -> Identity:
+    """The identity that it reported to nsqlookupd, or to us."""
+    return Identity(**{name: getattr(said, name) for name in IDENTITY_FIELDS})
 
 
 def tombstones_of(producer: Producer) -> list[str]:
@@ -479,15 +464,7 @@ class GivenNode:
             info = await self._upstream.read(self.address, "/info", NsqdInfo)
         except UpstreamError as error:
             return str(error).removeprefix(f"http://{self.address}/info: ")
-        self.identity = Identity(
-            hostname=info.hostname,
-            broadcast_address=info.broadcast_address,
-            tcp_port=info.tcp_port,
-            http_port=info.http_port,
-            version=info.version,
-            topology_zone=info.topology_zone,
-            topology_region=info.topology_region,
-        )
+        self.identity = identity_of(info)
         return ""
 
 

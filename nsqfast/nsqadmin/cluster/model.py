@@ -13,7 +13,7 @@ because there may be thousands of them, new at each tick.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final, overload
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -102,16 +102,6 @@ class NodeParts(msgspec.Struct, frozen=True, gc=False):
     def __iter__(self) -> Iterator[NodePart]:
         return iter(self.make(slice(self.begin, self.end)))
 
-    @overload
-    def __getitem__(self, index: int) -> NodePart: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[NodePart]: ...
-    def __getitem__(self, index: int | slice) -> NodePart | list[NodePart]:
-        found = range(self.begin, self.end)[index]
-        if isinstance(found, int):
-            return self.make(slice(found, found + 1))[0]
-        return self.make(np.array(found, np.int64))
-
     def node_keys(self) -> Iterator[str]:
         """The nodes, without the numbers."""
         keys = self.rows.keys
@@ -122,7 +112,9 @@ class NodeParts(msgspec.Struct, frozen=True, gc=False):
         keys, nodes = self.rows.keys, self.rows.nodes[self.begin : self.end]
         node = keys.index(key) if key in keys else -1
         row = int(nodes.searchsorted(node))
-        return self[row] if row < len(nodes) and nodes[row] == node else None
+        if row == len(nodes) or nodes[row] != node:
+            return None
+        return self.make(slice(self.begin + row, self.begin + row + 1))[0]
 
     def places_on(self, is_wanted: Bools) -> Ints:
         """Indexes of Rows.order, on the nodes for which this is true; [nodes of Rows.keys]."""
@@ -214,11 +206,6 @@ class Topic(msgspec.Struct, frozen=True, gc=False):
     def paused_parts(self) -> int:
         """Nodes on which it is paused."""
         return self.parts.paused_count
-
-    @property
-    def total_depth(self) -> int:
-        """Messages waiting in it and in all of its channels."""
-        return self.counts.depth + sum(channel.counts.depth for channel in self.channels.values())
 
 
 @dataclass(frozen=True, slots=True)

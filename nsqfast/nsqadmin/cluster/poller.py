@@ -4,12 +4,12 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine
-from typing import Any, Protocol
+from typing import Any
 
 from nsqfast.net.slices import Slices
 from nsqfast.nsqadmin.cluster.client import Upstream
 from nsqfast.nsqadmin.cluster.history import History
-from nsqfast.nsqadmin.cluster.members import Members, NodeWatch, Question
+from nsqfast.nsqadmin.cluster.members import GivenNode, LookupdWatch, Members, NodeWatch, Question
 from nsqfast.nsqadmin.cluster.model import EMPTY, Cluster, NodeState, Topic
 from nsqfast.nsqadmin.cluster.tick import Arrangement, make_tick
 from nsqfast.nsqadmin.options import Options
@@ -30,15 +30,6 @@ SUSPECT_ANSWER_S = 0.2  # a node that did not answer the last time is not waited
 NODES_AT_ONCE = 16
 # Separate from the others: a frozen node must not take a place from a live one.
 SUSPECTS_AT_ONCE = 16
-
-
-class Watch(Protocol):
-    """A node, or an nsqlookupd."""
-
-    question: Question
-
-    async def ask(self) -> str:
-        """Ask it once; the result is an error, '' for an answer."""
 
 
 class Poller:
@@ -157,7 +148,7 @@ class Poller:
 
     async def _ask_lists(self) -> None:
         members = self.members
-        watches: list[Watch] = [*members.lookupds.values()]
+        watches: list[LookupdWatch | GivenNode] = [*members.lookupds.values()]
         suspects: set[Question] = {w.question for w in watches if w.question.is_suspect}
         for given in members.given.values():
             node = members.nodes.get(given.identity.key)

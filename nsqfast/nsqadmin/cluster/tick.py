@@ -7,8 +7,9 @@ from types import MappingProxyType
 import numpy as np
 
 from nsqfast.net.slices import Slices
+from nsqfast.nsqadmin.cluster.discovery import ZERO, parse_version
 from nsqfast.nsqadmin.cluster.history import History, Trends, known_or_none
-from nsqfast.nsqadmin.cluster.members import LookupdWatch, NodeWatch, parse_version
+from nsqfast.nsqadmin.cluster.members import LookupdWatch, NodeWatch
 from nsqfast.nsqadmin.cluster.model import (
     DEPTH,
     IN,
@@ -66,7 +67,7 @@ async def make_tick(
 ) -> Cluster:
     """Uses `nodes` and `lookupds` as they are at the call, although they continue to change."""
     ordered = sorted(nodes, key=lambda node: (node.identity.hostname, node.key))
-    newest = max((parse_version(node.identity.version) for node in ordered), default=(0, 0, 0))
+    newest = max((parse_version(node.identity.version) for node in ordered), default=ZERO)
     # All in one step: a node may be asked, and answer, at any time.
     views = {node.key: node.view(newest) for node in ordered}
     samples = [node.sample for node in ordered]
