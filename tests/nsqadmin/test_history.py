@@ -15,7 +15,7 @@ import pytest
 from nsqfast.net.slices import Slices
 from nsqfast.nsqadmin.cluster.answers import UncleanStartFigures
 from nsqfast.nsqadmin.cluster.history import History
-from nsqfast.nsqadmin.cluster.history_tables import BLOCK, Steps, Table
+from nsqfast.nsqadmin.cluster.history_tables import BLOCK, HistoryTable, Steps
 from nsqfast.nsqadmin.cluster.model import NodeState, Rates
 from nsqfast.nsqadmin.options import Options
 from support.admin_cluster import make_channel, make_cluster, make_node, make_topic
@@ -250,7 +250,7 @@ def test_entities_that_come_and_go_reuse_slots_and_inherit_nothing():
 def test_rings_know_what_a_list_of_all_ticks_knows(seed):
     print("seed", seed)
     rolls = random.Random(seed)
-    table = Table(("a", "b"), Steps(10, 36, 60, 20), has_counts=False)
+    table = HistoryTable(("a", "b"), Steps(10, 36, 60, 20), has_counts=False)
     slices = Slices()
     kept = {}
     now, steps = START, {}

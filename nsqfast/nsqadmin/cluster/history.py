@@ -23,12 +23,12 @@ from nsqfast.nsqadmin.cluster.history_tables import (
     SLOPE_S,
     TOPIC_COLUMNS,
     Doubles,
+    HistoryTable,
     Key,
     Mark,
     Series,
     Steps,
     StoredTable,
-    Table,
     find_ages,
     find_slopes,
 )
@@ -78,9 +78,9 @@ class History:
         self._history_s = max(options.history_ns // 1_000_000_000, FINE_RANGE_S)
         self._plan = 0  # index of STEPS_S
         steps = self._steps(self._plan)
-        self.topics = Table(TOPIC_COLUMNS, steps, has_counts=False)
-        self.channels = Table(CHANNEL_COLUMNS, steps, has_counts=True)
-        self.nodes = Table(NODE_COLUMNS, steps, has_counts=False)
+        self.topics = HistoryTable(TOPIC_COLUMNS, steps, has_counts=False)
+        self.channels = HistoryTable(CHANNEL_COLUMNS, steps, has_counts=True)
+        self.nodes = HistoryTable(NODE_COLUMNS, steps, has_counts=False)
         self.marks: collections.deque[Mark] = collections.deque(maxlen=MARKS_MAX)
         self._is_full = False
         self._start_times: dict[str, int] = {}
@@ -93,7 +93,7 @@ class History:
         self._saver: asyncio.Task[None] | None = None
 
     @property
-    def tables(self) -> tuple[Table, Table, Table]:
+    def tables(self) -> tuple[HistoryTable, HistoryTable, HistoryTable]:
         """The tables of all kinds."""
         return self.topics, self.channels, self.nodes
 
@@ -116,7 +116,7 @@ class History:
         """Take the numbers of one more tick."""
         self._find_restarts(nodes)
         self._find_losses(at, nodes)
-        await self._name(topics.names, channels.names, list(nodes), slices)
+        await self._make_keys(topics.names, channels.names, list(nodes), slices)
         topic_keys, channel_keys, node_keys = self._keys
         is_up = np.array([node.state is NodeState.UP for node in nodes.values()], bool)
         topic_values = _topic_values(topics, is_up)
@@ -142,7 +142,7 @@ class History:
             *await self._find_ages(channels, at, slices),
         )
 
-    async def _name(
+    async def _make_keys(
         self,
         topics: Sequence[str],
         channels: Sequence[tuple[str, str]],
@@ -250,7 +250,7 @@ class History:
         """Note an event at the current time."""
         self.marks.append(Mark(time.time(), text, key))
 
-    def _table(self, key: Key) -> Table:
+    def _table(self, key: Key) -> HistoryTable:
         kind = key[0] if key else "node"
         return {"topic": self.topics, "channel": self.channels, "node": self.nodes}[kind]
 
@@ -364,7 +364,7 @@ async def _channel_values(channels: Sums[tuple[str, str]], is_up: Bools, slices:
     return values
 
 
-def _slopes_of(sums: Sums[Any], table: Table, slopes: Doubles, is_lossy: Bools) -> Doubles:
+def _slopes_of(sums: Sums[Any], table: HistoryTable, slopes: Doubles, is_lossy: Bools) -> Doubles:
     """Unknown while there is a fall that is a loss: nothing was finished."""
     found = np.append(slopes, UNKNOWN)[table.index]  # the last one is for slot -1
     if is_lossy.any():

@@ -16,7 +16,14 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from nsqfast.nsqadmin.cluster.history_tables import BLOCK, Key, Mark, Ring, StoredTable, Table
+from nsqfast.nsqadmin.cluster.history_tables import (
+    BLOCK,
+    HistoryTable,
+    Key,
+    Mark,
+    Ring,
+    StoredTable,
+)
 from nsqfast.nsqadmin.cluster.kept_file import replace_file
 
 VERSION = 1
@@ -86,7 +93,7 @@ class Snapshot:
     arrays: list[tuple[str, NDArray[np.float64]]]
 
 
-def snapshot(tables: Sequence[Table], marks: Iterable[Mark]) -> Snapshot:
+def snapshot(tables: Sequence[HistoryTable], marks: Iterable[Mark]) -> Snapshot:
     """Call this on the loop."""
     table_abouts: list[_TableAbout] = []
     rings: list[_RingPart] = []
@@ -136,7 +143,7 @@ def is_ours(path: str) -> bool:
 
 
 def load(
-    path: str, tables: Sequence[Table], memory_max: int
+    path: str, tables: Sequence[HistoryTable], memory_max: int
 ) -> tuple[list[StoredTable], list[Mark]]:
     """Read these tables and the marks, in a thread. HistoryFileError; FileNotFoundError."""
     try:
@@ -158,7 +165,7 @@ def load(
 
 
 def _read_table(
-    archive: zipfile.ZipFile, number: int, table: Table, about: _TableAbout
+    archive: zipfile.ZipFile, number: int, table: HistoryTable, about: _TableAbout
 ) -> StoredTable:
     blocks = about.fine.blocks
     capacity = blocks * BLOCK
@@ -179,7 +186,7 @@ def _read_table(
     return StoredTable(slots, rings[0], rings[1], totals, raw)
 
 
-def _read_ring(archive: zipfile.ZipFile, name: str, table: Table, about: _RingAbout) -> Ring:
+def _read_ring(archive: zipfile.ZipFile, name: str, table: HistoryTable, about: _RingAbout) -> Ring:
     width, length = len(table.columns), about.last - about.first + 1 if about.last >= 0 else 0
     if about.step_s < 1 or not 0 <= length <= POINTS_MAX:
         raise HistoryFileError("its times are impossible")

@@ -280,7 +280,7 @@ FILL_S = 30.0  # ticks closer than this make no gap
 
 
 class Steps(NamedTuple):
-    """The steps of both rings of a Table."""
+    """The steps of both rings of a HistoryTable."""
 
     fine_s: int
     fine_points: int
@@ -299,7 +299,7 @@ class StoredTable:
     raw: Doubles
 
 
-class Table:
+class HistoryTable:
     """Pass it the values of each tick with `take`; a step is written when the first tick of the next one arrives."""
 
     def __init__(self, columns: tuple[str, ...], steps: Steps, *, has_counts: bool) -> None:
@@ -409,7 +409,7 @@ class Table:
                 ring.first = ring.last = -1
             self._step = -1
         if keys is not self._keys:
-            self._index, self._keys = await self._find(keys, now, slices), keys
+            self._index, self._keys = await self._assign_slots(keys, now, slices), keys
         index, kept = self._index, self._index >= 0
         if not kept.all():
             index, values = index[kept], values[kept]
@@ -433,7 +433,7 @@ class Table:
         """Slots of the keys of the last tick; -1 for none."""
         return self._index
 
-    async def _find(self, keys: list[Key], now: float, slices: Slices) -> Slots:
+    async def _assign_slots(self, keys: list[Key], now: float, slices: Slices) -> Slots:
         found = np.full(len(keys), -1, np.int64)
         for position, key in enumerate(keys):
             slot = self.slots.get(key, -1)

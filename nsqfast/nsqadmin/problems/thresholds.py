@@ -65,7 +65,7 @@ class Thresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     severity: dict[str, Word] = {}
 
 
-class _Table(NamedTuple):
+class _TopicTable(NamedTuple):
     name: re.Pattern[str]
     channel: re.Pattern[str]
     given: dict[str, Any]
@@ -82,13 +82,13 @@ class ThresholdTable:
     def __init__(self, options: Options, rules: Collection[str]) -> None:
         self._options = options
         self._rules = rules
-        self._tables: list[_Table] = []
+        self._tables: list[_TopicTable] = []
         self.reload()
 
     def reload(self) -> None:
         """Read the file again; after an OptionsError all is as before."""
         base = _flags(self._options)
-        tables: list[_Table] = []
+        tables: list[_TopicTable] = []
         if path := self._options.problem_file:
             try:
                 base["severity"], tables = self._read(path, base)
@@ -119,7 +119,7 @@ class ThresholdTable:
                 merged = merged | table.given | {"severity": severity}
         return _convert(merged)
 
-    def _read(self, path: str, base: dict[str, Any]) -> tuple[dict[str, Word], list[_Table]]:
+    def _read(self, path: str, base: dict[str, Any]) -> tuple[dict[str, Word], list[_TopicTable]]:
         with Path(path).open("rb") as stream:
             body = stream.read(FILE_SIZE_MAX + 1)
         if len(body) > FILE_SIZE_MAX:
@@ -134,13 +134,13 @@ class ThresholdTable:
                 raise ValueError(f"topic {number}: {error}") from None
         return file.severity, tables
 
-    def _make_table(self, given: dict[str, Any], base: dict[str, Any]) -> _Table:
+    def _make_table(self, given: dict[str, Any], base: dict[str, Any]) -> _TopicTable:
         patterns = [given.pop(key, "*") for key in ("name", "channel")]
         if not all(isinstance(pattern, str) for pattern in patterns):
             raise ValueError("name and channel have to be patterns")
         self._check(_convert(base | given).severity)
         name, channel = [re.compile(fnmatch.translate(pattern)) for pattern in patterns]
-        return _Table(name, channel, given)
+        return _TopicTable(name, channel, given)
 
     def _check(self, severity: Mapping[str, Word]) -> None:
         for rule in severity:
