@@ -6,7 +6,8 @@ import re
 import msgspec
 import pytest
 
-from nsqfast.nsqadmin.cluster.members import Identity, NodeWatch
+from nsqfast.nsqadmin.cluster.discovery import NodeIdentity
+from nsqfast.nsqadmin.cluster.members import NodeWatch
 from support.access import run_admin
 from support.admin import LiveCluster, shown, start_nsqadmin, text_of, told
 from support.admin_actions import start_again
@@ -325,6 +326,6 @@ def test_a_state_that_is_none_of_this_cluster_is_one_warning(unchanged, tmp_path
 
 
 def test_an_error_that_is_no_text_is_kept_as_one():
-    node = NodeWatch(Identity("host", "host", 4150, 4151), None, None, None, 1, 0.0)
+    node = NodeWatch(NodeIdentity("host", "host", 4150, 4151), None, None, None, 1, 0.0)
     node.question.error = "no answer: \udcff"
     assert b"no answer: ?" in msgspec.json.encode(node.kept(""))

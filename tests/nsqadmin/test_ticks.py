@@ -10,8 +10,9 @@ from msgspec.structs import astuple
 from nsqfast._ext.dev.probes import fix_parts
 
 from nsqfast.net.slices import Slices
+from nsqfast.nsqadmin.cluster.discovery import NodeIdentity
 from nsqfast.nsqadmin.cluster.history import History
-from nsqfast.nsqadmin.cluster.members import Identity, NodeWatch
+from nsqfast.nsqadmin.cluster.members import NodeWatch
 from nsqfast.nsqadmin.cluster.model import (
     Counts,
     NodeState,
@@ -40,7 +41,9 @@ class Cluster:
         self.layouts = Layouts()
         self.arrangement, self.history = Arrangement(), History(Options())
         self.nodes = [
-            NodeWatch(Identity(f"host-{n}", f"host-{n}", 0, 1), None, None, self.layouts, n, 0.0)
+            NodeWatch(
+                NodeIdentity(f"host-{n}", f"host-{n}", 0, 1), None, None, self.layouts, n, 0.0
+            )
             for n in range(NODES)
         ]
         self.said = {}

@@ -8,10 +8,10 @@ describes a node, later ones only add their connection to it.
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from operator import attrgetter
-from typing import Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 from urllib.parse import quote_plus
 
 import msgspec
@@ -66,26 +66,20 @@ def parse_version(text: str) -> Version:
     return int(major), int(minor), int(patch), not words, words
 
 
-NodeTopics = tuple[
-    tuple[str, ...], tuple[bool, ...]
-]  # names, and of each whether nsqlookupd hides the node for it
+# Names, and of each whether nsqlookupd hides the node for it.
+NodeTopics = tuple[tuple[str, ...], tuple[bool, ...]]
 NO_TOPICS: NodeTopics = (), ()
 
 
 @dataclass(slots=True)
-class Nsqd:
-    """One nsqd, and everything known of it without asking for its numbers."""
+class NodeIdentity:
+    """Who an nsqd is, as it says itself or to nsqlookupd."""
 
-    broadcast_address: str
-    http_port: int
-    tcp_port: int
     hostname: str
-    version: str
-    remote_address: str = ""  # of its connection to the first nsqlookupd that knows it
-    remote_addresses: list[str] | None = None  # "nsqlookupd/remote"; None: nsqlookupd was not asked
-    topics: tuple[str, ...] = ()  # sorted
-    tombstones: tuple[bool, ...] = ()  # of each topic: whether nsqlookupd hides the node for it
-    is_out_of_date: bool = False
+    broadcast_address: str
+    tcp_port: int
+    http_port: int
+    version: str = ""
     topology_zone: str = ""
     topology_region: str = ""
 
@@ -93,6 +87,25 @@ class Nsqd:
     def key(self) -> str:
         """`broadcast_address:http_port`: where it is asked, and its name in the cluster."""
         return join_host_port(self.broadcast_address, self.http_port)
+
+
+IDENTITY_FIELDS = tuple(field.name for field in fields(NodeIdentity))
+
+
+def identify(said: Announced | NsqdInfo) -> dict[str, Any]:
+    """The fields of a NodeIdentity."""
+    return {name: getattr(said, name) for name in IDENTITY_FIELDS}
+
+
+@dataclass(slots=True)
+class Nsqd(NodeIdentity):
+    """One nsqd, and everything known of it without asking for its numbers."""
+
+    remote_address: str = ""  # of its connection to the first nsqlookupd that knows it
+    remote_addresses: list[str] | None = None  # "nsqlookupd/remote"; None: nsqlookupd was not asked
+    topics: tuple[str, ...] = ()  # sorted
+    tombstones: tuple[bool, ...] = ()  # of each topic: whether nsqlookupd hides the node for it
+    is_out_of_date: bool = False
 
     @property
     def tcp_address(self) -> str:
@@ -105,17 +118,9 @@ by_host = attrgetter("hostname", "broadcast_address", "http_port")
 
 def node_of_producer(one: Announced, topics: NodeTopics = NO_TOPICS) -> Nsqd:
     """From nsqlookupd's description."""
+    names, tombstones = topics
     return Nsqd(
-        broadcast_address=one.broadcast_address,
-        http_port=one.http_port,
-        tcp_port=one.tcp_port,
-        hostname=one.hostname,
-        version=one.version,
-        remote_address=one.remote_address,
-        topics=topics[0],
-        tombstones=topics[1],
-        topology_zone=one.topology_zone,
-        topology_region=one.topology_region,
+        **identify(one), remote_address=one.remote_address, topics=names, tombstones=tombstones
     )
 
 
@@ -132,7 +137,7 @@ def _read_tombstones(raw: bytes) -> tuple[bool, ...]:
 
 
 def sort_topics(names: list[str], tombstones: tuple[bool, ...]) -> NodeTopics:
-    """By name."""
+    """Sort the topics of a node by their names."""
     if not any(tombstones):
         unique = frozenset(names)
         if len(unique) == len(names):
@@ -146,18 +151,10 @@ def node_of_info(info: NsqdInfo, address: str, topics: list[str]) -> Nsqd:
     """From nsqd's own description; a very old one does not include its address, so the queried one counts."""
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
-    is_told = bool(info.broadcast_address)
-    return Nsqd(
-        broadcast_address=info.broadcast_address if is_told else host,
-        http_port=info.http_port if is_told else int(port),
-        tcp_port=info.tcp_port,
-        hostname=info.hostname or host,
-        version=info.version,
-        topics=tuple(sorted(topics)),
-        tombstones=(False,) * len(topics),
-        topology_zone=info.topology_zone,
-        topology_region=info.topology_region,
-    )
+    who = identify(info) | {"hostname": info.hostname or host}
+    if not info.broadcast_address:
+        who |= {"broadcast_address": host, "http_port": int(port)}
+    return Nsqd(**who, topics=tuple(sorted(topics)), tombstones=(False,) * len(topics))
 
 
 T = TypeVar("T")

@@ -10,7 +10,7 @@ import asyncio
 import hashlib
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
@@ -27,7 +27,7 @@ from nsqfast.nsqadmin.cluster.answers import (
     decode,
 )
 from nsqfast.nsqadmin.cluster.client import Upstream, UpstreamError
-from nsqfast.nsqadmin.cluster.discovery import Version, parse_version
+from nsqfast.nsqadmin.cluster.discovery import NodeIdentity, Version, identify, parse_version
 from nsqfast.nsqadmin.cluster.model import Counts, Lookupd, Node, NodeState, Rates
 from nsqfast.nsqadmin.cluster.samples import (
     Figures,
@@ -128,27 +128,6 @@ EMPTIED_MARGIN_S = 1.0
 
 
 @dataclass(slots=True)
-class Identity:
-    """The identity of an nsqd, from /info or nsqlookupd."""
-
-    hostname: str
-    broadcast_address: str
-    tcp_port: int
-    http_port: int
-    version: str = ""
-    topology_zone: str = ""
-    topology_region: str = ""
-
-    @property
-    def key(self) -> str:
-        """The address at which it is asked."""
-        return join_host_port(self.broadcast_address, self.http_port)
-
-
-IDENTITY_FIELDS = tuple(field.name for field in fields(Identity))
-
-
-@dataclass(slots=True)
 class Listing:
     """What nsqlookupd report about one nsqd; empty in direct mode."""
 
@@ -160,7 +139,7 @@ class Listing:
 class KeptNode(msgspec.Struct):
     """What the next nsqadmin has to know of an nsqd."""
 
-    identity: Identity
+    identity: NodeIdentity
     state: NodeState
     since: float
     answered_at: float | None
@@ -180,7 +159,7 @@ class NodeWatch:
 
     def __init__(
         self,
-        identity: Identity,
+        identity: NodeIdentity,
         upstream: Upstream,
         turn: asyncio.Lock,
         layouts: Layouts,
@@ -430,11 +409,6 @@ class LookupdWatch:
         )
 
 
-def identity_of(said: Producer | NsqdInfo) -> Identity:
-    """The identity that it reported to nsqlookupd, or to us."""
-    return Identity(**{name: getattr(said, name) for name in IDENTITY_FIELDS})
-
-
 def tombstones_of(producer: Producer) -> list[str]:
     """Topics for which this nsqlookupd hides it."""
     if not any(producer.tombstones or ()):  # nearly always
@@ -450,11 +424,11 @@ MISSING_MAX = 1000  # dead nodes that are in no list: whoever registers under ev
 class GivenNode:
     """An address of --nsqd-http-address, and the nsqd that answers there."""
 
-    def __init__(self, address: str, upstream: Upstream, identity: Identity | None) -> None:
+    def __init__(self, address: str, upstream: Upstream, identity: NodeIdentity | None) -> None:
         self.address = address
         self.question = Question()
         host, _, port = address.rpartition(":")
-        named = Identity(host, host.strip("[]"), 0, int(port) if port.isdigit() else 0)
+        named = NodeIdentity(host, host.strip("[]"), 0, int(port) if port.isdigit() else 0)
         self.identity = identity or named
         self._upstream = upstream
 
@@ -464,7 +438,7 @@ class GivenNode:
             info = await self._upstream.read(self.address, "/info", NsqdInfo)
         except UpstreamError as error:
             return str(error).removeprefix(f"http://{self.address}/info: ")
-        self.identity = identity_of(info)
+        self.identity = NodeIdentity(**identify(info))
         return ""
 
 
@@ -480,7 +454,7 @@ class Members:
         self._turn = asyncio.Lock()
         self._layouts = Layouts()
         self._count = 0
-        self._believed: dict[str, Identity] = {}  # by the address of the flag
+        self._believed: dict[str, NodeIdentity] = {}  # by the address of the flag
         self._retired: list[Question] = []
 
     @property
@@ -516,7 +490,7 @@ class Members:
         self._retired.append(self.nodes.pop(key).question)
         return ""
 
-    def _watch(self, identity: Identity) -> NodeWatch:
+    def _watch(self, identity: NodeIdentity) -> NodeWatch:
         self._count += 1
         planned_stop_s = self._options.planned_stop_ns / 1e9
         return NodeWatch(
@@ -571,8 +545,8 @@ class Members:
         has_left = node.question.state is not NodeState.DOWN and node.drain is None
         return not has_left or now - node.listed_s <= LEFT_S
 
-    def _listed(self) -> dict[str, tuple[Identity, Listing]]:
-        found: dict[str, tuple[Identity, Listing]] = {}
+    def _listed(self) -> dict[str, tuple[NodeIdentity, Listing]]:
+        found: dict[str, tuple[NodeIdentity, Listing]] = {}
         for given in self.given.values():
             found.setdefault(given.identity.key, (given.identity, Listing()))
         any_up = any(w.question.state is NodeState.UP for w in self.lookupds.values())
@@ -581,7 +555,7 @@ class Members:
             for key, producer in lookupd.producers.items():
                 if not is_up and any_up and self._is_down(key):
                     continue  # it may have left since this nsqlookupd went away
-                _, listing = found.setdefault(key, (identity_of(producer), Listing()))
+                _, listing = found.setdefault(key, (NodeIdentity(**identify(producer)), Listing()))
                 listing.lookupds.append(address)
                 remote = producer.remote_address or "N/A"
                 listing.remote_addresses.append(f"{address}/{remote}")
