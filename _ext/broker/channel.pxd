@@ -1,10 +1,11 @@
-"""A channel: one backlog, distributed among its consumers, and the state of messages in flight and deferred."""
+"""A channel: one queue, distributed among its consumers, and the state of messages in flight and deferred."""
 
 from libc.stdint cimport int64_t, uint64_t
 
 from nsqfast._ext.broker.consumer cimport Consumer, longest_held
 from nsqfast._ext.broker.deferrals cimport DeferredHeap
 from nsqfast._ext.broker.in_flight_table cimport Entry, InFlightTable
+from nsqfast._ext.broker.message_queue cimport MessageQueue
 from nsqfast._ext.broker.ready_ring cimport ReadyRing
 from nsqfast._ext.broker.timeouts cimport Timeouts
 from nsqfast._ext.core.budget cimport Budget
@@ -12,8 +13,7 @@ from nsqfast._ext.core.heap cimport Timers
 from nsqfast._ext.core.histogram cimport Histogram
 from nsqfast._ext.core.latency cimport Latency
 from nsqfast._ext.core.message cimport Delivery, Message
-from nsqfast._ext.storage.diskqueue.backlog cimport Backlog, Queue, Storage
-from nsqfast._ext.storage.diskqueue.flush cimport Flush
+from nsqfast._ext.storage.engine cimport ChannelStore, Closing, Store
 
 
 cdef enum Outcome:
@@ -24,7 +24,7 @@ cdef enum Outcome:
     EXITING = 3
 
 
-cdef class Channel(Queue):
+cdef class Channel(MessageQueue):
     cdef readonly str topic_name
     cdef readonly str name
     cdef readonly bint ephemeral
@@ -37,6 +37,7 @@ cdef class Channel(Queue):
     cdef readonly uint64_t timeout_count
     cdef Delivery *fresh             # deferred by the current put; NULL = none was
     cdef uint64_t missed_count       # messages of the postponed writes that came before this channel existed
+    cdef Store store
     cdef Timers timers
     cdef InFlightTable table         # id -> delivery, those in flight: to a member, or in `returning`
     cdef Timeouts timeouts           # the members with messages in flight
@@ -58,7 +59,7 @@ cdef class Channel(Queue):
     cdef Outcome finish(self, Consumer consumer, uint64_t id) except *
     cdef Outcome requeue(self, Consumer consumer, uint64_t id, int64_t delay_ns) except *
     cdef Outcome touch(self, Consumer consumer, uint64_t id, int64_t in_flight_max_ns) except *
-    cdef Flush flush(self)
+    cdef Closing close(self)
     cdef int delete(self) except -1
     cdef int defer(self, Delivery *delivery, int64_t deadline_ns) except -1
     cdef bint must_wait(self) noexcept
@@ -73,7 +74,7 @@ cdef class Channel(Queue):
     cdef bint expire(self, int64_t now_ns, Budget *budget) except -1
     cdef bint queue_deferred(self, int64_t now_ns, Budget *budget) except -1
     cdef int drop_deliveries(self) except -1
-    cdef int flush_rest(self, Flush flush) except -1
+    cdef int add_deliveries(self, Closing closing) except -1
     cdef int restore_deferred(self) except -1
     cdef list in_flight_queues(self)
     cdef int64_t oldest(self) except -2

@@ -1,11 +1,12 @@
 from collections.abc import Callable
 from typing import Any
 
+from nsqfast._ext.broker.message_queue import MessageQueue
 from nsqfast._ext.core.histogram import Histogram
 from nsqfast._ext.core.latency import Latency
-from nsqfast._ext.storage.diskqueue.backlog import Queue, Storage
+from nsqfast._ext.storage.engine import ChannelStore, Store
 
-class Channel(Queue):
+class Channel(MessageQueue):
     topic_name: str
     name: str
     ephemeral: bool
@@ -24,7 +25,12 @@ class Channel(Queue):
     latency: Latency | None
     histogram: Histogram | None
     def __init__(
-        self, topic_name: str, name: str, storage: Storage, on_last_left: Callable[[str], None]
+        self,
+        topic_name: str,
+        name: str,
+        store: Store,
+        backlog: ChannelStore,
+        on_last_left: Callable[[str], None],
     ) -> None: ...
     def pause(self) -> None: ...
     def unpause(self) -> None: ...

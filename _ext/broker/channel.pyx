@@ -5,6 +5,7 @@ import logging
 from libc.stdint cimport INT64_MAX, int64_t, uint64_t
 
 from nsqfast._ext.broker.consumer cimport DisconnectLater
+from nsqfast._ext.broker.deferrals cimport begin_deferral
 from nsqfast._ext.core.budget cimport begin_part, begin_short_part, is_spent
 from nsqfast._ext.core.clock cimport monotonic_ns, wall_ns
 from nsqfast._ext.core.heap cimport HeapNode
@@ -12,8 +13,8 @@ from nsqfast._ext.core.histogram cimport record
 from nsqfast._ext.core.in_flight_queue cimport InFlightQueue, oldest_published
 from nsqfast._ext.core.limits cimport DISK_RETRY_NS
 from nsqfast._ext.core.memory cimport MEMORY_FULL, MEMORY_SLOW, account
-from nsqfast._ext.storage.diskqueue.deferred cimport DiskDeferred
-from nsqfast._ext.storage.diskqueue.disposal cimport Disposal, drop_heap
+from nsqfast._ext.storage.disposal cimport Disposal, drop_heap
+from nsqfast._ext.storage.engine cimport disk_depth, has_next
 
 from nsqfast.wire.names import is_ephemeral
 from nsqfast.wire.refusals import NotTakenError
@@ -21,19 +22,19 @@ from nsqfast.wire.refusals import NotTakenError
 log = logging.getLogger("nsqd")
 
 
-cdef class Channel(Queue):
+cdef class Channel(MessageQueue):
     """The topic creates it. `on_last_left(name)` is called when an ephemeral channel loses its last consumer."""
 
-    def __init__(self, str topic_name, str name, Storage storage, object on_last_left):
+    def __init__(self, str topic_name, str name, Store store, ChannelStore backlog, object on_last_left):
         self.topic_name = topic_name
         self.name = name
         self.ephemeral = is_ephemeral(name)
-        self.backlog = Backlog(f"{topic_name}:{name}", storage, self.ephemeral)
-        self.timers = storage.timers
+        self.backlog = backlog
+        self.store, self.timers = store, store.timers
         self.latency = None
-        if storage.settings.latency_window_ns:
-            self.latency = Latency(storage.settings.latency_window_ns)
-        self.histogram = Histogram() if storage.settings.has_histogram else None
+        if store.settings.latency_window_ns:
+            self.latency = Latency(store.settings.latency_window_ns)
+        self.histogram = Histogram() if store.settings.has_histogram else None
         self.table = InFlightTable()
         self.timeouts = Timeouts()
         self.returning = []
@@ -42,6 +43,7 @@ cdef class Channel(Queue):
         self.ready = ReadyRing()
         self.on_last_left = on_last_left
         self.random_state = 0x2545F4914F6CDD1D
+        backlog.taker = self
         self.restore_deferred()
 
     def __dealloc__(self):
@@ -57,7 +59,7 @@ cdef class Channel(Queue):
         if self.exiting:
             raise NotTakenError("exiting")
         if message.defer_ms:
-            delivery = self.fresh = self.backlog.defer(message)
+            delivery = self.fresh = begin_deferral(self.backlog, message)
             self.defer(delivery, now_ns + <int64_t> message.defer_ms * 1000000)
         else:
             self.backlog.put(message, self.ready.first is not None and not self.paused)
@@ -71,12 +73,11 @@ cdef class Channel(Queue):
 
     cdef int restore_deferred(self) except -1:
         """Defer again what was deferred when the broker stopped."""
-        cdef DiskDeferred found = self.backlog.found_deferred()
         cdef int64_t due_ns = 0, to_monotonic_ns = monotonic_ns() - wall_ns()
-        cdef Delivery *delivery = found.next(&due_ns) if found is not None else NULL
+        cdef Delivery *delivery = self.backlog.next_found(&due_ns)
         while delivery is not NULL:
             self.defer(delivery, to_monotonic_ns + due_ns)
-            delivery = found.next(&due_ns)
+            delivery = self.backlog.next_found(&due_ns)
         return 0
 
     # -- out -----------------------------------------------------------------------------------------------------------
@@ -88,7 +89,7 @@ cdef class Channel(Queue):
         cdef Budget budget = begin_short_part()
         if self.paused or self.exiting:
             return 0
-        while self.ready.first is not None and (self.backlog.memory.size or self.backlog.disk_depth()):
+        while self.ready.first is not None and has_next(self.backlog):
             consumer = self.ready.first
             if not consumer.wants():
                 self.ready.remove(consumer)
@@ -99,7 +100,7 @@ cdef class Channel(Queue):
                 return self.rearm(now_ns + DISK_RETRY_NS)
             try:
                 if not self.deliver_next(consumer, now_ns):
-                    return self.rearm(now_ns + 1) if self.backlog.disk_depth() else 0
+                    return self.rearm(now_ns + 1) if has_next(self.backlog) and not self.backlog.is_pending else 0
             except OSError:  # the broker's health reports it
                 return self.rearm(now_ns + DISK_RETRY_NS)
             if self.ready.first is not None:
@@ -238,7 +239,7 @@ cdef class Channel(Queue):
         consumer.held_since_ns = monotonic_ns()
         self.requeue_count += 1
         if delay_ns:
-            self.backlog.rewrite(delivery)
+            self.backlog.defer(delivery, False)
             self.defer(delivery, monotonic_ns() + delay_ns)
         else:
             self.backlog.requeue(delivery)
@@ -332,7 +333,7 @@ cdef class Channel(Queue):
     cdef int drop_deliveries(self) except -1:
         """Drop messages in flight and deferred ones."""
         cdef InFlightQueue queue
-        cdef Disposal disposal = self.backlog.storage.disposal
+        cdef Disposal disposal = self.store.disposal
         for queue in self.in_flight_queues():
             disposal.add_queue(queue.take_all())
         disposal.add_heap(self.deferred)
@@ -341,25 +342,24 @@ cdef class Channel(Queue):
         self.returning = []
         return 0
 
-    cdef Flush flush(self):
+    cdef Closing close(self):
         """Write everything in memory to disk, for a stop: queued, then in flight, then deferred. None: there are no
         files."""
-        cdef Flush flush
+        cdef Closing closing
         cdef int64_t queued = <int64_t> self.backlog.memory.size
         self.exiting = True
         self.timers.disarm(self)
-        if not self.backlog.has_disk():
+        closing = self.store.begin_closing(self.backlog)
+        if closing is None:
             return None
         if queued or self.table.size or self.deferred.size:
             log.info("CHANNEL(%s): flushing %d memory %d in-flight %d deferred messages to backend",
                      self.name, queued, self.table.size, self.deferred.size)
-        flush = Flush(self.backlog)
-        flush.add_memory()
-        self.flush_rest(flush)
-        flush.end()
-        return flush
+        self.add_deliveries(closing)
+        closing.end()
+        return closing
 
-    cdef int flush_rest(self, Flush flush) except -1:
+    cdef int add_deliveries(self, Closing closing) except -1:
         """Write what is in flight, to consumers that left first, and what is deferred, each in order of deadline."""
         cdef InFlightQueue queue
         cdef Consumer consumer
@@ -370,19 +370,17 @@ cdef class Channel(Queue):
             while queue.size:
                 delivery = queue.peek()
                 queue.remove(delivery)
-                flush.add(delivery)
+                closing.add(delivery)
         consumer = self.timeouts.first()
         while consumer is not None:
             delivery = consumer.in_flight_queue.peek()
             consumer.in_flight_queue.remove(delivery)
-            flush.add(delivery)
+            closing.add(delivery)
             consumer = self.timeouts.first()
-        if self.deferred.size:
-            flush.begin_deferred()
         while self.deferred.size:
             delivery = <Delivery *> self.deferred.peek()
             self.deferred.remove(<HeapNode *> delivery)
-            flush.add_deferred(delivery, to_wall_ns + delivery.deadline_ns)
+            closing.add_deferred(delivery, to_wall_ns + delivery.deadline_ns)
         return 0
 
     cdef int delete(self) except -1:
@@ -397,7 +395,7 @@ cdef class Channel(Queue):
             self.ready.remove(consumer)
             self.timeouts.remove(consumer)
             later.add(consumer)
-        return self.backlog.delete_files()
+        return self.backlog.delete()
 
     # -- figures -------------------------------------------------------------------------------------------------------
 
@@ -407,7 +405,7 @@ cdef class Channel(Queue):
 
     @property
     def backend_depth(self):
-        return self.backlog.disk_depth()
+        return disk_depth(self.backlog)
 
     @property
     def in_flight_count(self):
@@ -442,7 +440,7 @@ cdef class Channel(Queue):
 
         Zeros unless consumption is topology-aware.
         """
-        if not self.backlog.storage.settings.is_topology_aware:
+        if not self.store.settings.is_topology_aware:
             return 0, 0, 0
         return self.taken[0], self.taken[1], self.taken[2]
 

@@ -5,7 +5,8 @@ from libc.stdint cimport uint64_t
 from nsqfast._ext.broker.in_flight_table cimport InFlightTable
 from nsqfast._ext.core.heap cimport DeadlineHeap
 from nsqfast._ext.core.in_flight_queue cimport InFlightQueue
-from nsqfast._ext.core.message cimport Delivery
+from nsqfast._ext.core.message cimport Delivery, Message
+from nsqfast._ext.storage.engine cimport ChannelStore
 
 
 cdef class DeferredHeap(DeadlineHeap):
@@ -23,3 +24,6 @@ cdef class DeferredList:
     cdef void remove(self, Delivery *delivery) noexcept
     cdef InFlightQueue take_all(self)
     cdef Delivery *find(self, uint64_t id) noexcept
+
+
+cdef Delivery *begin_deferral(ChannelStore backlog, Message *message) except NULL

@@ -6,6 +6,7 @@ A message that was delivered and is deferred again is not in the table: whoever 
 
 from nsqfast._ext.broker.in_flight_table cimport Entry
 from nsqfast._ext.core.heap cimport HeapNode
+from nsqfast._ext.core.message cimport delivery_free, delivery_new, message_keep
 
 
 cdef inline bint is_listed(Delivery *delivery) noexcept:
@@ -70,3 +71,17 @@ cdef class DeferredList:
     cdef Delivery *find(self, uint64_t id) noexcept:
         """As in DeferredHeap."""
         return find_in(self.told, id)
+
+
+cdef Delivery *begin_deferral(ChannelStore backlog, Message *message) except NULL:
+    """Return a delivery to be kept outside the queue until it is due. OSError: its storage does not take it."""
+    cdef Delivery *delivery = delivery_new(message)
+    if delivery is NULL:
+        raise MemoryError
+    message_keep(message)
+    try:
+        backlog.defer(delivery, True)
+    except BaseException:
+        delivery_free(delivery)
+        raise
+    return delivery

@@ -4,10 +4,13 @@ from libc.stdint cimport uint64_t
 
 from nsqfast._ext.broker.consumer cimport Client
 from nsqfast._ext.broker.fanout cimport Fanout
-from nsqfast._ext.storage.diskqueue.backlog cimport Queue, Storage
+from nsqfast._ext.broker.message_queue cimport MessageQueue
+from nsqfast._ext.core.heap cimport Timers
+from nsqfast._ext.core.settings cimport Settings
+from nsqfast._ext.storage.engine cimport Store
 
 
-cdef class PostponingQueue(Queue):
+cdef class PostponingQueue(MessageQueue):
     # A topic as it is seen from here.
     cdef readonly uint64_t message_count
     cdef readonly uint64_t message_bytes
@@ -20,7 +23,10 @@ cdef class PostponingQueue(Queue):
     cdef int on_written(self) except -1
 
 
-cdef class Durability(Storage):
+cdef class Durability:
+    cdef readonly Store store
+    cdef Settings settings
+    cdef Timers timers
     cdef readonly bint closing
     cdef set waiting                 # clients whose OK waits for an fsync
     cdef list callbacks              # (ticket, callable) that wait for an fsync, too
@@ -31,6 +37,7 @@ cdef class Durability(Storage):
     cdef object news                 # deque of (ticket done, error or None, clients and callables not told yet)
     cdef uint64_t told_ticket        # the last one that all clients were told of
 
+    cpdef int write_postponed(self) except -1
     cdef int postpone(self, PostponingQueue queue) except -1
     cdef int count_later(self, uint64_t ticket, PostponingQueue queue) except -1
     cdef int finish_postponed(self) except -1
@@ -40,4 +47,3 @@ cdef class Durability(Storage):
     cdef int end_batch(self) except -1
     cdef int count_messages(self, uint64_t done, bint is_good) except -1
     cdef int add_news(self, uint64_t done, object error) except -1
-    cdef int close(self) except -1

@@ -1,17 +1,17 @@
 from collections.abc import Callable
 
-from nsqfast._ext.core.heap import Timers
-from nsqfast._ext.core.settings import Settings
-from nsqfast._ext.storage.diskqueue.backlog import Queue, Storage
-from nsqfast._ext.storage.diskqueue.syncer import Syncer
+from nsqfast._ext.broker.message_queue import MessageQueue
+from nsqfast._ext.storage.engine import Store
 
-class PostponingQueue(Queue):
+class PostponingQueue(MessageQueue):
     message_count: int
     message_bytes: int
 
-class Durability(Storage):
+class Durability:
+    store: Store
     closing: bool
-    def __init__(self, settings: Settings, syncer: Syncer, timers: Timers) -> None: ...
+    def __init__(self, store: Store) -> None: ...
+    def write_postponed(self) -> int: ...
     def when_durable(
         self, ticket: int, callback: Callable[[str | None], None], queue: PostponingQueue | None
     ) -> None: ...

@@ -8,12 +8,9 @@ Python code runs per topic, per client and per turn, never per message.
 from collections import deque
 
 from nsqfast._ext.broker.channel cimport Channel
-from nsqfast._ext.core.heap cimport Timers
-from nsqfast._ext.core.settings cimport Settings
-from nsqfast._ext.storage.diskqueue.syncer cimport Syncer
 
 
-cdef class PostponingQueue(Queue):
+cdef class PostponingQueue(MessageQueue):
 
     cdef int count(self, uint64_t count, uint64_t size, list channels) except -1:
         self.message_count += count
@@ -35,11 +32,12 @@ cdef class PostponingQueue(Queue):
         raise NotImplementedError
 
 
-cdef class Durability(Storage):
+cdef class Durability:
     """What all topics of a broker share."""
 
-    def __init__(self, Settings settings, Syncer syncer, Timers timers):
-        super().__init__(settings, syncer, timers)
+    def __init__(self, Store store not None):
+        self.store, self.settings, self.timers = store, store.settings, store.timers
+        store.before_write = self.write_postponed
         self.waiting = set()
         self.callbacks, self.postponed_callbacks = [], []
         self.postponed, self.uncounted, self.refused = [], [], []
@@ -53,17 +51,17 @@ cdef class Durability(Storage):
             self.postponed.append(queue)
         return 0
 
-    cdef int write_postponed(self) except -1:
+    cpdef int write_postponed(self) except -1:
         """Afterwards these messages are in all the queues they are for, or in none and refused."""
         cdef PostponingQueue queue
         cdef Client client
         for queue in self.postponed:
             try:
-                queue.fanout.write()
+                queue.fanout.store.end(None)
             except OSError as error:
                 self.refuse(queue, error.strerror or str(error))
         for queue in self.postponed:
-            self.count_later(self.syncer.open_ticket, queue)
+            self.count_later(self.store.tickets().open, queue)
             publishers, queue.publishers = queue.publishers, []
             for client in publishers:
                 client.on_written(None)
@@ -74,7 +72,7 @@ cdef class Durability(Storage):
     cdef int refuse(self, PostponingQueue queue, str error) except -1:
         """Tell those who published to this queue; all others keep waiting."""
         cdef Client client
-        self.syncer.health.refused(queue.fanout.take_counts()[0])
+        self.store.health.refused(queue.fanout.take_counts()[0])
         for client in queue.publishers:
             if client.on_written(error):
                 self.refused.append(client)
@@ -125,7 +123,7 @@ cdef class Durability(Storage):
 
         `queue`: the topic whose write was postponed to the end of the turn and can still fail; None = it was written.
         """
-        if ticket <= self.syncer.done_ticket:
+        if ticket <= self.store.tickets().done:
             callback(None)
         elif queue is None:
             self.callbacks.append((ticket, callback))
@@ -134,8 +132,7 @@ cdef class Durability(Storage):
 
     cdef int end_batch(self) except -1:
         """A batch of fsyncs is done."""
-        done, error = self.syncer.completed()
-        self.sync_end.add(done, not error)
+        done, error = self.store.completed()
         self.count_messages(done, not error)
         return self.add_news(done, error or None)
 
@@ -151,7 +148,7 @@ cdef class Durability(Storage):
                 for channel, count in channels:
                     (<Channel> channel).message_count += count
             else:
-                self.syncer.health.refused(count)
+                self.store.health.refused(count)
         return 0
 
     cdef int add_news(self, uint64_t done, object error) except -1:
@@ -165,15 +162,8 @@ cdef class Durability(Storage):
 
     def fileno(self):
         """A descriptor that becomes readable when an fsync ends; then call Turn.on_synced."""
-        return self.syncer.fileno()
+        return self.store.fileno()
 
     def health(self):
         """"OK", or "NOK" with the last disk error."""
-        return self.syncer.health.text
-
-    cdef int close(self) except -1:
-        """All queues are closed."""
-        self.disposal.finish()
-        self.syncer.close()
-        self.timers.disarm(self.tick)
-        return self.timers.disarm(self.sync_end)
+        return self.store.health.text

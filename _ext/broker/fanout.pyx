@@ -1,6 +1,6 @@
 """A put into several queues is written to all of their files before any of them counts it.
 
-    begin ─► each queue gathers ─► write: into every file ─► confirm: every queue counts it
+    begin ─► each queue gathers ─► end: written into every file ─► every queue counts it
                    │                       │
                    └──── roll_back ◄───────┴ one of them fails: every file is cut back, every queue is as before
 
@@ -11,12 +11,11 @@ A put that would take longer than a turn may last goes to none of them, but behi
 from nsqfast._ext.broker.channel cimport Channel
 from nsqfast._ext.core.heap cimport HeapNode
 from nsqfast._ext.core.message cimport delivery_free
-from nsqfast._ext.storage.diskqueue.backlog cimport writes
 
 
 cdef class Fanout:
-    def __init__(self, Backlog backlog, list channels):
-        self.backlog = backlog
+    def __init__(self, TopicStore store, list channels):
+        self.store = store
         self.channels = channels
 
     cdef bint put(self, Message *message, int64_t now_ns, bint counts) except -1:
@@ -36,7 +35,7 @@ cdef class Fanout:
         try:
             for channel in self.channels:
                 channel.put(message, now_ns)
-            self.write()
+            self.store.end(None)
         except BaseException:
             self.roll_back()
             raise
@@ -48,9 +47,8 @@ cdef class Fanout:
         """The same in one pass, unless one of them writes to its disk."""
         cdef Channel channel, other
         for channel in self.channels:
-            if writes(channel.backlog):
+            if self.store.needs_write(channel.backlog):
                 break
-            channel.backlog.mark_size = channel.backlog.memory.size
             channel.put(message, now_ns)
             channel.message_count += counts
         else:
@@ -58,54 +56,27 @@ cdef class Fanout:
         for other in self.channels:
             if other is channel:
                 break
-            other.backlog.take_back()
+            self.store.roll_back(other.backlog)
             other.message_count -= counts
         return False
 
     cdef bint fits_turn(self, uint64_t count) except -1:
         """Whether so many messages may go to all channels at once; meanwhile no other client is served."""
-        cdef Channel channel
-        cdef uint64_t cost = count * <uint64_t> len(self.channels)
-        for channel in self.channels:
-            if cost > FAN_MAX:
-                break
-            if overflows(channel.backlog, count):
-                cost += BEGIN_COST if channel.backlog.is_new_on_disk() else WRITE_COST
-        return cost <= FAN_MAX
+        return self.store.fits(count, FAN_MAX)
 
     cdef int begin(self) except -1:
-        """Let the queues gather what is put until write() or roll_back()."""
+        """Let the queues gather what is put until the store's end() or roll_back()."""
         cdef Channel channel
-        self.backlog.begin()
         for channel in self.channels:
             channel.fresh = NULL
-            channel.backlog.begin()
-        return 0
-
-    cdef int write(self) except -1:
-        """Write everything gathered. OSError: none of it is there."""
-        cdef Channel channel
-        try:
-            self.backlog.write()
-            for channel in self.channels:
-                channel.backlog.write()
-        except BaseException:
-            self.backlog.revoke()
-            for channel in self.channels:
-                channel.backlog.revoke()
-            raise
-        self.backlog.confirm()
-        for channel in self.channels:
-            channel.backlog.confirm()
-        return 0
+        return self.store.begin(None)
 
     cdef int roll_back(self) except -1:
         """Undo everything since begin(); no consumer saw it yet."""
         cdef Channel channel
-        self.backlog.take_back()
         for channel in self.channels:
-            roll_back_channel(channel)
-        return 0
+            drop_fresh(channel)
+        return self.store.roll_back(None)
 
     cdef tuple take_counts(self):
         """Return (messages, bytes, [(channel, messages)]) of the postponed writes since the last call: only their fsync
@@ -121,17 +92,10 @@ cdef class Fanout:
         return count, size, of_channels
 
 
-cdef int roll_back_channel(Channel channel) except -1:
-    """Undo what the channel gathered since its begin()."""
-    channel.backlog.take_back()
+cdef int drop_fresh(Channel channel) except -1:
+    """Drop what the current put deferred in the channel."""
     if channel.fresh is not NULL:
         channel.deferred.remove(<HeapNode *> channel.fresh)
         delivery_free(channel.fresh)
         channel.fresh = NULL
     return 0
-
-
-cdef bint overflows(Backlog backlog, uint64_t count) noexcept:
-    """Whether some of so many messages would go to disk."""
-    return writes(backlog) or (backlog.has_disk()
-                               and backlog.memory.size + count > <uint64_t> backlog.memory_max)

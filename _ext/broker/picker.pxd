@@ -3,12 +3,11 @@
 from libc.stdint cimport int64_t, uint64_t
 
 from nsqfast._ext.broker.channel cimport Channel
-from nsqfast._ext.broker.snapshot cimport QueuePlace
 from nsqfast._ext.broker.topic cimport Topic
 from nsqfast._ext.core.budget cimport Budget
 from nsqfast._ext.core.limits cimport PEEK_COUNT_MAX
 from nsqfast._ext.core.message cimport Delivery, Message
-from nsqfast._ext.storage.diskqueue.scan cimport DiskScan, Quest, Record
+from nsqfast._ext.storage.scan cimport Quest, QueuePlace, Scan
 
 
 cdef enum Action:
@@ -44,7 +43,7 @@ cdef class Picker:
     cdef QueuePlace place
     cdef int64_t number_end      # in the ring, and
     cdef uint64_t index_end      # on disk: what comes from there on came later
-    cdef DiskScan scan
+    cdef Scan scan
     cdef int64_t scan_max        # how many messages it may examine
     cdef int ended               # how the last scan ended: an Ended
 
@@ -82,5 +81,3 @@ cdef class Picker:
     cdef int start_scan(self) except -1
     cdef int end_scan(self) except -1
     cdef int change_records(self) except -1
-    cdef int requeue_records(self, size_t count) except -1
-    cdef int move_record(self, Record *record) except -1

@@ -16,20 +16,15 @@ from libc.string cimport memcpy
 
 from nsqfast._ext.broker.consumer cimport Consumer
 from nsqfast._ext.broker.in_flight_table cimport Entry
-from nsqfast._ext.broker.snapshot cimport QueuePlace, correct_place, place_of, tuple_of
+from nsqfast._ext.broker.snapshot cimport place_of, tuple_of
 from nsqfast._ext.core.budget cimport begin_part, is_spent
 from nsqfast._ext.core.clock cimport now_monotonic
 from nsqfast._ext.core.heap cimport HeapNode
 from nsqfast._ext.core.limits cimport PEEK_COUNT_MAX, PEEK_NEEDLE_SIZE_MAX, PEEK_SCAN_MAX, PEEK_SEARCH_SIZE_MAX
 from nsqfast._ext.core.memory cimport account, charge
-from nsqfast._ext.core.message cimport (
-    delivery_new, id_from_hex, message_drop, message_new, prefetch, put_be32,
-)
+from nsqfast._ext.core.message cimport delivery_new, id_from_hex, prefetch, put_be32
 from nsqfast._ext.core.ring cimport Ring
-from nsqfast._ext.storage.diskqueue.backlog cimport Backlog
-from nsqfast._ext.storage.diskqueue.queue cimport DiskQueue
-from nsqfast._ext.storage.diskqueue.reader cimport SKIPPED_MAX, DiskReader
-from nsqfast._ext.storage.diskqueue.scan cimport (AT_END, DAMAGED, GONE, NO_MEMORY, UNREADABLE, is_wanted, memmem)
+from nsqfast._ext.storage.scan cimport AT_END, DAMAGED, GONE, NO_MEMORY, UNREADABLE, is_wanted, memmem
 
 from nsqfast._ext.core.message import free_pinned, pin_deliveries, unpin_deliveries
 from nsqfast.wire.refusals import NotTakenError
@@ -116,15 +111,15 @@ cdef class Picker:
         free(self.copies)
 
     cdef int begin(self, tuple place) except -1:
-        cdef Backlog backlog = self.channel.backlog
+        cdef Ring memory = self.channel.backlog.memory
+        cdef int64_t _ = 0
         if place is None:
-            place = backlog.memory.number(), 0, 0, 0, 0, 0, 0
+            place = memory.number(), 0, 0, 0, 0, 0, 0
         self.place = place_of(place)
-        correct_place(&self.place, backlog)
         self.number_end, self.index_end = place[5], place[6]
         if self.number_end == 0 and self.index_end == 0:
-            self.number_end = backlog.memory.number() + <int64_t> backlog.memory.size
-            self.index_end = 0 if backlog.disk is None else backlog.disk.position.written
+            self.number_end = memory.number() + <int64_t> memory.size
+            self.index_end = self.channel.backlog.locate(&self.place, &_)
         return 0
 
     cdef int note_deferred(self) except -1:
@@ -334,20 +329,12 @@ cdef class Picker:
         return 0
 
     cdef int publish(self) except -1:
-        cdef Channel channel
-        cdef uint64_t ticket
         cdef int count = self.copy_count
         if count == 0:
             return 0
         self.copy_count = self.copies_size = 0
-        ticket = self.target.publish_many(self.copies, count, False)
-        self.ticket = max(self.ticket, ticket)
-        if self.action == COPY:
-            return 0
-        for backlog in [self.target.backlog] + [channel.backlog for channel in self.target.channel_list]:
-            if (<Backlog> backlog).has_disk():
-                ticket = max(ticket, (<Backlog> backlog).request_sync())
-        return self.channel.backlog.note_copies(ticket) if ticket else 0
+        self.ticket = max(self.ticket, self.target.publish_many(self.copies, count, False))
+        return 0 if self.action == COPY else self.target.store.note_copies(self.channel.backlog, None)
 
     cdef int put_back(self) except -1:
         cdef int i, count
@@ -363,13 +350,10 @@ cdef class Picker:
     # -- ready messages on disk ----------------------------------------------------------------------------------------
 
     cdef int start_scan(self) except -1:
-        cdef Backlog backlog = self.channel.backlog
-        correct_place(&self.place, backlog)
-        self.scan = backlog.scan_disk(self.place.index, self.place.file, self.place.position)
-        if self.scan is None or self.scan.first >= self.index_end:
+        self.scan = self.channel.backlog.scan(&self.place, self.index_end)
+        if self.scan is None:
             self.phase = OVER
             return 0
-        self.scan.end_before(self.index_end)
         self.scan_max = max(PEEK_SCAN_MAX - self.examined, 1) if self.quest.id_count else SCANNED_MAX
         self.quest.wanted, self.quest.scans = PICKED_MAX, self.scan_max
         self.quest.bytes, self.quest.room = PEEK_SEARCH_SIZE_MAX, COPIES_SIZE
@@ -379,68 +363,25 @@ cdef class Picker:
 
     cdef int end_scan(self) except -1:
         """Change what the scan found, as far as it still waits."""
-        cdef DiskScan scan = self.scan
-        cdef DiskReader reader = self.channel.backlog.disk.reader
         self.phase = ON_DISK
-        if not reader.position.closed and scan.shift == reader.shift:
-            self.change_records()
+        self.change_records()
         self.examined += self.scan_max - self.quest.scans
-        self.place = QueuePlace(self.place.number, scan.first + <uint64_t> scan.number, scan.file, scan.position,
-                                scan.shift)
-        if scan.ended == GONE and reader.next_read > self.place.index:
-            return 0    # it was read and removed meanwhile: go on at the reader
-        if scan.ended in REMARKS:
-            self.ended, self.phase = scan.ended, OVER
-        elif scan.ended == AT_END:
+        self.scan.go_behind(NULL, &self.place)
+        if self.scan.ended in REMARKS:
+            self.ended, self.phase = self.scan.ended, OVER
+        elif self.scan.ended == AT_END:
             self.phase = OVER
         return 0
 
     cdef int change_records(self) except -1:
-        cdef DiskReader reader = self.channel.backlog.disk.reader
-        cdef Record *found = self.scan.found
-        cdef size_t i, count = 0
-        for i in range(self.scan.found_count):
-            if reader.is_waiting(found[i].index):
-                found[count], found[i] = found[i], found[count]
-                count += 1
+        cdef size_t i, count = self.scan.sort_out()
         for i in range(count if self.target is not None else 0):
-            self.add_copy(found[i].piece, found[i].piece_size)
+            self.add_copy(self.scan.found[i].piece, self.scan.found[i].piece_size)
         if self.action == REQUEUE:
-            self.requeue_records(count)
-        self.publish()
-        self.changed += <int64_t> count
-        for i in range(count if self.action == DROP or self.action == MOVE else 0):
-            # Where it was published to the channel's own topic, a consumer may have read it meanwhile.
-            if reader.is_waiting(found[i].index):
-                reader.finish_waiting(found[i].index)
-        reader.skip_finished(SKIPPED_MAX)
-        return self.channel.backlog.mark_dirty() if count else 0
-
-    cdef int requeue_records(self, size_t count) except -1:
-        """Write the first of those found again behind all others, in one write."""
-        cdef Backlog backlog = self.channel.backlog
-        cdef size_t moved = 0
-        backlog.storage.write_postponed()
-        backlog.disk.writer.begin_batch()
-        try:
-            while moved < count:
-                self.move_record(&self.scan.found[moved])
-                moved += 1
-        finally:
             try:
-                backlog.disk.writer.end_batch()
+                self.scan.requeue(count)
             except OSError as error:
                 raise NotTakenError(error.strerror or str(error)) from None
-            backlog.disk.reader.depth -= <int64_t> moved
-        return 0
-
-    cdef int move_record(self, Record *record) except -1:
-        cdef DiskQueue disk = self.channel.backlog.disk
-        cdef Message *message = message_new(record.piece, <uint32_t> record.piece_size, record.timestamp_ns, record.id)
-        if message is NULL:
-            raise MemoryError
-        try:
-            disk.writer.move(record.index + disk.reader.shift, message, record.attempts, False)
-        finally:
-            message_drop(message)
-        return 0
+        self.publish()
+        self.changed += <int64_t> count
+        return self.scan.finish(count) if self.action == DROP or self.action == MOVE else 0

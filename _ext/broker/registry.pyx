@@ -1,6 +1,6 @@
 """Holds no logic: whoever has a registry uses what it owns."""
 
-from nsqfast._ext.storage.diskqueue.syncer cimport Syncer
+from nsqfast._ext.storage.engines cimport open_store
 
 
 cdef class Registry:
@@ -9,6 +9,6 @@ cdef class Registry:
     def __init__(self, object options, object make_topics=Topics):
         self.settings = Settings(options)
         self.timers = Timers()
-        self.durability = Durability(self.settings, Syncer(), self.timers)
+        self.durability = Durability(open_store(self.settings, self.timers))
         self.topics = make_topics(self.durability)
         self.turn = Turn(self.durability)

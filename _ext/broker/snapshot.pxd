@@ -3,10 +3,10 @@
 from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
 
 from nsqfast._ext.broker.channel cimport Channel
+from nsqfast._ext.broker.message_queue cimport MessageQueue
 from nsqfast._ext.core.message cimport Delivery, Message
 from nsqfast._ext.core.ring cimport Ring
-from nsqfast._ext.storage.diskqueue.backlog cimport Backlog, Queue
-from nsqfast._ext.storage.diskqueue.scan cimport DiskScan, Quest
+from nsqfast._ext.storage.scan cimport Quest, QueuePlace, Scan
 
 
 cdef enum Where:
@@ -22,15 +22,6 @@ ctypedef struct Glance:
     uint64_t owner
     uint16_t attempts
     uint16_t where           # a Where
-
-
-ctypedef struct QueuePlace:
-    # A place between the ready messages of a queue.
-    int64_t number           # in the ring: of the first behind it (Ring.number)
-    uint64_t index           # on disk: the record behind it, where it stands; 0 = the first that is still to be read
-    int64_t file
-    int64_t position
-    uint64_t shift           # of the reader that counted so
 
 
 cdef class Snapshot:
@@ -60,10 +51,10 @@ cdef class Snapshot:
     cdef uint32_t kept_count         # whose references we hold
     cdef uint32_t *found             # indexes into glances
     cdef uint32_t found_count
-    cdef DiskScan scan               # None: nothing on disk is needed
+    cdef Scan scan                   # None: nothing on disk is needed
     cdef dict members                # number -> Consumer, for messages in flight
 
-    cdef int collect_ready(self, Queue queue) except -1
+    cdef int collect_ready(self, MessageQueue queue) except -1
     cdef int collect_in_flight(self, Channel channel) except -1
     cdef int collect_deferred(self, Channel channel) except -1
     cdef void collect_waiting(self, Delivery *delivery, int64_t *skip) noexcept
@@ -77,4 +68,3 @@ cdef class Snapshot:
 
 cdef QueuePlace place_of(tuple numbers) except *
 cdef tuple tuple_of(const QueuePlace *place)
-cdef int correct_place(QueuePlace *place, Backlog backlog) except -1

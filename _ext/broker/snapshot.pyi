@@ -1,6 +1,6 @@
 from typing import Any
 
-from nsqfast._ext.storage.diskqueue.backlog import Queue
+from nsqfast._ext.broker.message_queue import MessageQueue
 
 LIMIT_MAX: int
 OFFSET_MAX: int
@@ -14,7 +14,7 @@ class Snapshot:
     scanned: int
     def __init__(
         self,
-        queue: Queue,
+        queue: MessageQueue,
         state: str,
         limit: int = 20,
         offset: int = 0,

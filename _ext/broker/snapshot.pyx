@@ -9,7 +9,7 @@ A reference keeps a body alive while its queue goes on, and nothing else: owner 
 drop the last reference; both sides hold the interpreter's lock when they do.
 """
 
-from libc.stdint cimport INT64_MAX, int64_t, uint64_t, uintptr_t
+from libc.stdint cimport INT64_MAX, UINT64_MAX, int64_t, uint64_t, uintptr_t
 from libc.stdlib cimport free, malloc
 
 import os
@@ -22,7 +22,7 @@ from nsqfast._ext.core.limits cimport (
     PEEK_SEARCH_SIZE_MAX,
 )
 from nsqfast._ext.core.message cimport id_to_hex, message_drop, message_fetch, message_keep
-from nsqfast._ext.storage.diskqueue.scan cimport (
+from nsqfast._ext.storage.scan cimport (
     AT_END, AT_LIMIT, DAMAGED, GONE, NO_MEMORY, RECORDS_MAX, TOO_LARGE, TOO_LATE, TOO_MANY_BYTES, TOO_MANY_RECORDS,
     UNREADABLE, Record, is_wanted, memmem,
 )
@@ -58,7 +58,7 @@ cdef class Snapshot:
     offset ready messages can begin at a `place`, the next_place of an earlier snapshot.
     """
 
-    def __init__(self, Queue queue not None, str state, int64_t limit=20, int64_t offset=0,
+    def __init__(self, MessageQueue queue not None, str state, int64_t limit=20, int64_t offset=0,
                  int64_t piece_max=PEEK_PIECE_SIZE_MAX, bytes needle not None=b"", tuple place=None,
                  int64_t since_ns=0):
         assert self.glances is NULL and 0 < limit <= PEEK_COUNT_MAX and 0 <= offset <= PEEK_OFFSET_MAX
@@ -109,28 +109,28 @@ cdef class Snapshot:
 
     # -- on the loop ---------------------------------------------------------------------------------------------------
 
-    cdef int collect_ready(self, Queue queue) except -1:
+    cdef int collect_ready(self, MessageQueue queue) except -1:
         """In delivery order."""
         cdef Ring ring = queue.backlog.memory
-        cdef int64_t skip = self.offset, on_disk = queue.backlog.disk_depth() - queue.backlog.unwritten_count()
+        cdef int64_t skip = self.offset, on_disk = 0
+        queue.backlog.locate(&self.place, &on_disk)
         if isinstance(queue, Topic):
             # Deferred ones that wait for a first channel come before all others.
             self.depth = <int64_t> (<Topic> queue).deferred.queue.size
             if not self.has_place:
                 self.collect_waiting((<Topic> queue).deferred.queue.first, &skip)
             self.deferred_count = self.glance_count
-        self.depth += queue.backlog.depth()
         # What is about to be written is in no file yet.
-        self.total = self.depth - queue.backlog.unwritten_count()
+        self.total = self.depth + <int64_t> ring.size + on_disk
+        self.depth += queue.backlog.depth()
         self.ring_end = ring.number() + <int64_t> ring.size
         if self.has_place:
-            correct_place(&self.place, queue.backlog)
             skip = min(max(self.place.number - ring.number(), 0), <int64_t> ring.size)
         self.ring_number = ring.number() + min(skip, <int64_t> ring.size)
         self.collect_ring(ring, &skip)
         self.quest.offset = skip
         if self.glance_count < self.glance_max:
-            self.scan = queue.backlog.scan_disk(self.place.index, self.place.file, self.place.position)
+            self.scan = queue.backlog.scan(&self.place, UINT64_MAX)
         in_ring = <int64_t> (self.glance_count - self.deferred_count)
         self.has_rest = self.ring_number + in_ring < self.ring_end or (self.scan is None and on_disk > 0)
         return 0
@@ -277,20 +277,14 @@ cdef class Snapshot:
     @property
     def next_place(self):
         """Where ready messages go on, however many came before, or None: as next_offset."""
-        cdef DiskScan scan = self.scan
         cdef QueuePlace place = self.place
-        cdef Record *last
         if not self.is_ready or self.is_complete or self.examined_count < self.deferred_count:
             return None
         if self.ended not in (AT_LIMIT, TOO_MANY_BYTES, TOO_MANY_RECORDS, TOO_LATE, TOO_LARGE):
             return None
         place.number = self.ring_number + self.examined_count - self.deferred_count
-        if scan is not None and self.examined_count == self.glance_count and self.cut_count != 0:
-            place.index, place.file, place.position = scan.first + <uint64_t> scan.number, scan.file, scan.position
-            place.shift = scan.shift
-            if self.cut_count > 0:
-                last = &scan.found[self.cut_count - 1]
-                place.index, place.file, place.position = last.index + 1, last.file, last.end
+        if self.scan is not None and self.examined_count == self.glance_count and self.cut_count != 0:
+            self.scan.go_behind(&self.scan.found[self.cut_count - 1] if self.cut_count > 0 else NULL, &place)
         return tuple_of(&place)
 
     @property
@@ -358,14 +352,6 @@ cdef QueuePlace place_of(tuple numbers) except *:
 
 cdef tuple tuple_of(const QueuePlace *place):
     return place.number, place.index, place.file, place.position, place.shift
-
-
-cdef int correct_place(QueuePlace *place, Backlog backlog) except -1:
-    """Where records were counted anew, or are gone, begin with the first that is still to be read."""
-    if backlog.disk is None or place.shift != backlog.disk.reader.shift:
-        place.index = place.file = place.position = 0
-        place.shift = 0 if backlog.disk is None else backlog.disk.reader.shift
-    return 0
 
 
 cdef str hex_of(uint64_t id):

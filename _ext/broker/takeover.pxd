@@ -4,19 +4,23 @@ from libc.stdint cimport int64_t, uint64_t
 
 from nsqfast._ext.broker.channel cimport Channel
 from nsqfast._ext.broker.deferrals cimport DeferredList
+from nsqfast._ext.broker.durability cimport Durability
 from nsqfast._ext.core.budget cimport Budget
 from nsqfast._ext.core.message cimport Delivery
-from nsqfast._ext.storage.diskqueue.backlog cimport Backlog, Storage
+from nsqfast._ext.storage.engine cimport ChannelStore, TopicStore
 
 
 cdef enum Progress:
     PASSED_ALL = 0      # nothing is left
     PART_OVER = 1
     AHEAD = 2           # of the fsyncs of messages passed on: the rest waits for them
+    PENDING = 3         # the next is being read
 
 
 cdef class Takeover:
-    cdef Backlog backlog         # the topic's own, as are the next two
+    cdef Durability storage
+    cdef TopicStore store        # the topic's, as are the next three
+    cdef ChannelStore backlog
     cdef DeferredList deferred
     cdef list channels           # Channel; the topic's own list
     cdef Delivery **batch        # NULL = nothing is left

@@ -9,12 +9,12 @@ parts: a batch whose records are not finished is passed on again. So it is small
 
 from libc.stdlib cimport free, malloc
 
-from nsqfast._ext.broker.fanout cimport FAN_MAX, roll_back_channel
+from nsqfast._ext.broker.fanout cimport FAN_MAX, drop_fresh
 from nsqfast._ext.core.budget cimport begin_part, is_spent
 from nsqfast._ext.core.clock cimport monotonic_ns
 from nsqfast._ext.core.memory cimport MEMORY_SLOW, account
 from nsqfast._ext.core.message cimport delivery_free
-from nsqfast._ext.storage.diskqueue.backlog cimport writes
+from nsqfast._ext.storage.engine cimport disk_depth
 
 cdef enum:
     # Messages of a batch: they share the cost of each channel's write.
@@ -27,8 +27,10 @@ cdef enum:
 cdef class Takeover:
     """Its `run` is called while the topic is not paused and has channels."""
 
-    def __init__(self, Backlog backlog not None, DeferredList deferred not None, list channels not None):
-        self.backlog = backlog
+    def __init__(self, Durability storage not None, TopicStore store not None, DeferredList deferred not None,
+                 list channels not None):
+        self.storage = storage
+        self.store, self.backlog = store, store.own
         self.deferred = deferred
         self.channels = channels
 
@@ -41,16 +43,18 @@ cdef class Takeover:
         cdef Budget budget = begin_part()
         cdef Channel channel
         cdef int units
-        self.backlog.storage.write_postponed()
+        self.storage.write_postponed()
         while self.channels:
             if self.count == 0:
-                if self.backlog.is_ahead():
+                if self.store.is_ahead():
                     return AHEAD
                 if is_owed and self.owed == 0:
                     return PART_OVER
                 if self.take_batch(&budget, is_owed) == 0:
                     self.drop()
-                    return PART_OVER if self.backlog.disk_depth() else PASSED_ALL
+                    if self.backlog.is_pending:
+                        return PENDING
+                    return PART_OVER if disk_depth(self.backlog) else PASSED_ALL
             while self.place < len(self.channels):
                 channel = self.channels[self.place]
                 units = self.pass_to(channel, now_ns)
@@ -101,30 +105,26 @@ cdef class Takeover:
     cdef int pass_to(self, Channel channel, int64_t now_ns) except -1:
         """Pass on what the channel lacks of the batch; return the units that took. OSError: it still lacks some."""
         cdef int units = self.count - self.put_count
-        cdef uint64_t ticket
         while self.put_count < self.count:
             # A channel can undo only the last deferred message.
             self.put_some(channel, self.put_count + 1 if self.has_deferred else self.count, now_ns)
-        if self.has_records and channel.backlog.has_disk():
-            # The records here are needed until those in the channel are synced.
-            ticket = channel.backlog.request_sync()
-            if ticket:
-                self.backlog.note_copies(ticket)
+        if self.has_records:
+            self.store.note_copies(self.backlog, channel.backlog)
         self.put_count = 0
-        return units + (WRITE_UNITS if writes(channel.backlog) else 0)
+        return units + (WRITE_UNITS if self.store.needs_write(channel.backlog) else 0)
 
     cdef int put_some(self, Channel channel, int end, int64_t now_ns) except -1:
         """Put up to the message with that number: all of them, or none after an OSError."""
         cdef int i
         channel.fresh = NULL
-        channel.backlog.begin()
+        self.store.begin(channel.backlog)
         try:
             for i in range(self.put_count, end):
                 channel.put(self.batch[i].message, now_ns)
-            channel.backlog.write()
-            channel.backlog.confirm()
+            self.store.end(channel.backlog)
         except BaseException:
-            roll_back_channel(channel)
+            self.store.roll_back(channel.backlog)
+            drop_fresh(channel)
             raise
         channel.message_count += <uint64_t> (end - self.put_count)
         self.put_count = end

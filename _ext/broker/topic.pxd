@@ -7,7 +7,7 @@ from nsqfast._ext.broker.durability cimport Durability, PostponingQueue
 from nsqfast._ext.broker.takeover cimport Takeover
 from nsqfast._ext.core.guid cimport GuidFactory
 from nsqfast._ext.core.message cimport Message
-from nsqfast._ext.storage.diskqueue.flush cimport Flush
+from nsqfast._ext.storage.engine cimport Closing, TopicStore
 
 
 cdef enum:
@@ -26,6 +26,7 @@ cdef class Topic(PostponingQueue):
     cdef bint is_deleted
     cdef bytes name_bytes
     cdef Durability storage
+    cdef TopicStore store
     cdef GuidFactory guid
     cdef DeferredList deferred   # deferred messages that wait for a first channel
     cdef list channel_list       # Channel, in the order of creation
@@ -39,7 +40,7 @@ cdef class Topic(PostponingQueue):
     cdef uint64_t publish(self, const char *body, Py_ssize_t size, int64_t defer_ms,
                           bint is_told=*) except? 0
     cdef uint64_t publish_many(self, const char *data, uint64_t count, bint is_postponed) except? 0
-    cdef Flush flush(self)
+    cdef Closing close(self)
     cdef int complete(self) except -1
     cdef int delete(self) except -1
     cdef int delete_some(self) except -1
@@ -60,7 +61,6 @@ cdef class Topic(PostponingQueue):
     cdef int refuse(self, uint64_t count, object error) except -1
     cdef uint64_t finish_put(self, uint64_t count, uint64_t size, bint is_spread, bint is_postponed) except? 0
     cdef int pump_channels(self) except -1
-    cdef uint64_t ticket(self) except? 0
     cdef int on_deadline(self, int64_t now_ns) except -1
     cdef bint is_flowing(self) noexcept
     cdef bint pass_on(self, bint is_owed, int64_t now_ns) except -1

@@ -5,15 +5,15 @@ import logging
 from libc.stdint cimport uint32_t, uint64_t
 
 from nsqfast._ext.broker.channel cimport Channel
+from nsqfast._ext.broker.deferrals cimport begin_deferral
 from nsqfast._ext.broker.fanout cimport Fanout, count_postponed, is_large
-from nsqfast._ext.broker.takeover cimport AHEAD, PART_OVER, PASSED_ALL, Progress, Takeover
+from nsqfast._ext.broker.takeover cimport AHEAD, PART_OVER, PASSED_ALL, PENDING, Progress, Takeover
 from nsqfast._ext.core.budget cimport Budget, begin_part, is_spent
 from nsqfast._ext.core.clock cimport monotonic_ns, wall_ns
 from nsqfast._ext.core.limits cimport DISK_RETRY_NS
 from nsqfast._ext.core.memory cimport MEMORY_SLOW, account
 from nsqfast._ext.core.message cimport Delivery, get_be32, message_drop, message_new
-from nsqfast._ext.storage.diskqueue.backlog cimport Backlog
-from nsqfast._ext.storage.diskqueue.deferred cimport DiskDeferred
+from nsqfast._ext.storage.engine cimport disk_depth
 
 from nsqfast.wire.names import is_ephemeral
 from nsqfast.wire.refusals import NotTakenError
@@ -40,11 +40,13 @@ cdef class Topic(PostponingQueue):
         self.ephemeral = is_ephemeral(name)
         self.storage = storage
         self.guid = GuidFactory(storage.settings.node_id)
-        self.backlog = Backlog(name, storage, self.ephemeral)
+        self.store = storage.store.open_topic(name, self.ephemeral)
+        self.backlog = self.store.own
+        self.backlog.taker = self
         self.deferred = DeferredList()
         self.channel_list = []
-        self.fanout = Fanout(self.backlog, self.channel_list)
-        self.takeover = Takeover(self.backlog, self.deferred, self.channel_list)
+        self.fanout = Fanout(self.store, self.channel_list)
+        self.takeover = Takeover(storage, self.store, self.deferred, self.channel_list)
         self.publishers = []
         self.channel_by_name = {}
         self.on_change = on_change
@@ -117,7 +119,7 @@ cdef class Topic(PostponingQueue):
         return 0
 
     cdef int end_many(self, bint is_postponed) except -1:
-        return 0 if is_postponed and self.storage.settings.is_durable else self.fanout.write()
+        return 0 if is_postponed and self.storage.settings.is_durable else self.store.end(None)
 
     cdef int break_off(self, uint64_t count, bint is_postponed, object error) except -1:
         if not (is_postponed and self.storage.settings.is_durable):
@@ -127,15 +129,14 @@ cdef class Topic(PostponingQueue):
         raise error
 
     cdef int refuse(self, uint64_t count, object error) except -1:
-        self.storage.syncer.health.refused(count)
+        self.storage.store.health.refused(count)
         raise NotTakenError(error_text(error)) from None
 
     cdef uint64_t finish_put(self, uint64_t count, uint64_t size, bint is_spread, bint is_postponed) except? 0:
         """Hand out what was put and count it: now, or when the ticket's fsync is done."""
-        cdef uint64_t ticket = 0
+        cdef uint64_t ticket
         self.pump_channels()
-        if self.storage.settings.is_durable:
-            ticket = self.ticket()
+        ticket = self.store.ticket(not self.is_open())
         if ticket == 0:
             self.count(count, size, self.channel_list if is_spread else None)
             return 0 if is_spread else self.pass_on_owed(count)
@@ -177,8 +178,7 @@ cdef class Topic(PostponingQueue):
     cdef bint is_open(self) noexcept:
         """Whether messages go straight to the channels."""
         return (len(self.channel_list) > 0 and not self.paused and not self.awaits_channels
-                and self.backlog.memory.size == 0 and self.backlog.disk_depth() == 0 and self.deferred.queue.size == 0
-                and self.takeover.count == 0)
+                and self.backlog.depth() == 0 and self.deferred.queue.size == 0 and self.takeover.count == 0)
 
     cdef int spread(self, Message *message, int64_t now_ns) except -1:
         cdef Channel channel
@@ -188,20 +188,19 @@ cdef class Topic(PostponingQueue):
 
     cdef int keep(self, Message *message) except -1:
         if message.defer_ms:
-            self.deferred.push(self.backlog.defer(message))
+            self.deferred.push(begin_deferral(self.backlog, message))
         else:
             self.backlog.put(message, False)
         return 0
 
     cdef int restore_deferred(self) except -1:
         """Restore deferred messages that waited for a channel when the broker stopped, for the rest of their delay."""
-        cdef DiskDeferred found = self.backlog.found_deferred()
         cdef int64_t due_ns = 0, wall = wall_ns()
-        cdef Delivery *deferred = found.next(&due_ns) if found is not None else NULL
+        cdef Delivery *deferred = self.backlog.next_found(&due_ns)
         while deferred is not NULL:
             deferred.message.defer_ms = max(1, (due_ns - wall) // 1000000)
             self.deferred.push(deferred)
-            deferred = found.next(&due_ns)
+            deferred = self.backlog.next_found(&due_ns)
         return 0
 
     # -- the end of a turn, in which a durable broker writes what was postponed ----------------------------------------
@@ -218,20 +217,6 @@ cdef class Topic(PostponingQueue):
             if channel.ready.first is not None:
                 channel.pump()
         return 0
-
-    cdef uint64_t ticket(self) except? 0:
-        """Return the latest ticket of the queues that got messages; 0 unless an OK promises messages on disk."""
-        cdef uint64_t latest, ticket
-        cdef Channel channel
-        if not self.storage.settings.is_durable:
-            return 0
-        if not self.is_open():
-            return self.backlog.ticket()
-        latest = 0
-        for channel in self.channel_list:
-            ticket = channel.backlog.ticket()
-            latest = max(latest, ticket)
-        return latest
 
     # -- the backlog of a topic that had no channel, or was paused -----------------------------------------------------
 
@@ -257,7 +242,7 @@ cdef class Topic(PostponingQueue):
         except OSError:  # the broker's health reports it
             self.storage.timers.arm(self, now_ns + DISK_RETRY_NS)
             return False
-        if progress == PASSED_ALL:
+        if progress == PASSED_ALL or progress == PENDING:
             self.storage.timers.disarm(self)
         else:
             self.storage.timers.arm(self, now_ns + (WAIT_NS if progress == AHEAD else 1))
@@ -296,7 +281,8 @@ cdef class Topic(PostponingQueue):
         """Return the channel of that (valid) name, created if need be."""
         cdef Channel channel = self.channel_by_name.get(name)
         if channel is None:
-            channel = Channel(self.name, name, self.storage, self.last_left)
+            backlog = self.store.open_channel(name, is_ephemeral(name))
+            channel = Channel(self.name, name, self.storage.store, backlog, self.last_left)
             channel.missed_count = self.fanout.postponed_spread
             self.channel_by_name[name] = channel
             self.channel_list.append(channel)
@@ -322,6 +308,7 @@ cdef class Topic(PostponingQueue):
         cdef Channel channel = self.channel_by_name.pop(name)
         self.takeover.forget(self.channel_list.index(channel))
         self.channel_list.remove(channel)
+        self.store.forget_channel(channel.backlog)
         channel.delete()
         self.on_change("channel-", self.name, name)
         if self.ephemeral and not self.channel_list and not self.exiting:
@@ -350,28 +337,25 @@ cdef class Topic(PostponingQueue):
     def empty(self):
         """Drop the topic's own queue; the channels keep theirs."""
         self.backlog.empty()
-        self.storage.disposal.add_queue(self.deferred.take_all())
+        self.storage.store.disposal.add_queue(self.deferred.take_all())
         self.takeover.drop()
 
-    cdef Flush flush(self):
+    cdef Closing close(self):
         """Write everything in memory to disk; nothing is accepted any more. None: it has no files."""
-        cdef Flush flush
+        cdef Closing closing
         cdef Delivery *deferred
         cdef int64_t wall = wall_ns()
         self.exiting = True
         self.storage.timers.disarm(self)
-        if not self.backlog.has_disk():
-            self.storage.disposal.add_queue(self.deferred.take_all())
+        closing = self.storage.store.begin_closing(self.backlog)
+        if closing is None:
+            self.storage.store.disposal.add_queue(self.deferred.take_all())
             return None
-        flush = Flush(self.backlog)
-        flush.add_memory()
-        if self.deferred.queue.size:
-            flush.begin_deferred()
         while self.deferred.queue.size:
             deferred = self.deferred.pop()
-            flush.add_deferred(deferred, wall + <int64_t> deferred.message.defer_ms * 1000000)
-        flush.end()
-        return flush
+            closing.add_deferred(deferred, wall + <int64_t> deferred.message.defer_ms * 1000000)
+        closing.end()
+        return closing
 
     cdef int delete(self) except -1:
         """Hide it at once, delete some of its channels now and the others in later turns."""
@@ -381,10 +365,10 @@ cdef class Topic(PostponingQueue):
         for channel in self.channel_list:
             channel.exiting = True
         self.channel_list.reverse()
-        self.storage.disposal.add_queue(self.deferred.take_all())
+        self.storage.store.disposal.add_queue(self.deferred.take_all())
         self.takeover.drop()
-        self.backlog.delete_files()
-        self.storage.disposal.deletion_count += 1
+        self.backlog.delete()
+        self.storage.store.disposal.deletion_count += 1
         return self.delete_some()
 
     cdef int delete_some(self) except -1:
@@ -397,7 +381,7 @@ cdef class Topic(PostponingQueue):
 
     cdef int end_deletion(self) except -1:
         self.on_deleted(self.name)
-        return self.storage.disposal.end_deletion()
+        return self.storage.store.disposal.end_deletion()
 
     cdef int delete_last(self) except -1:
         cdef Channel channel = self.channel_list.pop()
@@ -424,7 +408,7 @@ cdef class Topic(PostponingQueue):
 
     @property
     def backend_depth(self):
-        return self.backlog.disk_depth()
+        return disk_depth(self.backlog)
 
     def put(self, bytes body not None, int64_t defer_ms=0):
         """Publish one message; return a ticket (Durability.when_durable); NotTakenError."""

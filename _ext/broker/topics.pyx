@@ -4,7 +4,6 @@ import logging
 from bisect import bisect_left, insort
 
 from nsqfast._ext.broker.shutdown cimport Shutdown
-from nsqfast._ext.storage.diskqueue.segment import forget_folder
 
 from nsqfast.errors import ProtocolError
 
@@ -81,9 +80,13 @@ cdef class Topics:
         if self.on_change is not None:
             self.on_change(kind, topic, channel)
 
+    def starting(self):
+        """Return a context in which many topics are created, one after the other."""
+        return self.durability.store.starting()
+
     def when_removed(self, callback):
         """Call callback() once the files of everything emptied or deleted so far are gone."""
-        self.durability.disposal.when_removed(callback)
+        self.durability.store.disposal.when_removed(callback)
 
     def close(self, on_progress=None):
         """Refuse publishes, bring everything to disk, close all files. OSError says in one line what was lost. A second
@@ -96,14 +99,13 @@ cdef class Topics:
             return
         durability.finish_postponed()
         durability.closing = True
-        failed_before = durability.syncer.failed_ticket
-        shutdown = Shutdown(durability, self.sorted(), on_progress)
+        failed_before = durability.store.tickets().failed
+        shutdown = Shutdown(durability.store, self.sorted(), on_progress)
         lost = shutdown.run()
         for topic in list(self.deleting.values()):
             (<Topic> topic).finish_deletion()
-        durability.close()
-        forget_folder()
-        if lost is None and durability.syncer.failed_ticket > failed_before:
-            lost = OSError(durability.syncer.error_errno, f"not everything could be closed - {durability.health()}")
+        durability.store.close()
+        if lost is None and durability.store.tickets().failed > failed_before:
+            lost = OSError(durability.store.tickets().error, f"not everything could be closed - {durability.health()}")
         if lost is not None:
             raise lost

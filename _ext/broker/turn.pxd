@@ -50,5 +50,5 @@ cdef class Turn:
     cdef int tell(self, Client client, uint64_t done, object error) except -1
     cdef int serve_takers(self) except -1
     cdef int write_output(self) except -1
-    cdef int look_before_sleep(self, bint has_written) except -1
+    cdef int look_before_sleep(self, bint has_written, bint is_syncing) except -1
     cdef int break_off(self, Client client, object error) except -1

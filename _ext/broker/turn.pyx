@@ -55,7 +55,7 @@ cdef class Turn:
 
     def __init__(self, Durability durability not None):
         self.durability = durability
-        durability.syncer.on_pending = self.schedule
+        durability.store.on_pending = self.schedule
         self.connected = set()
         self.blocked = deque()
         self.written, self.takers = [], []
@@ -130,7 +130,7 @@ cdef class Turn:
     cdef bint may_store(self) noexcept:
         """The same for a message that comes back and may have to go to disk."""
         return (self.is_running_blocked or self.schedule_end is None
-                or self.durability.stored_count < STORED_COUNT_MAX)
+                or self.durability.store.stored_count < STORED_COUNT_MAX)
 
     cdef bint may_end(self) noexcept:
         """Whether one more connection may be closed in this turn; if not, it waits among the blocked ones."""
@@ -143,16 +143,16 @@ cdef class Turn:
 
     def end(self):
         """All that happens at a turn's end, in this order; what it has no time for is left to the next one."""
-        cdef bint has_written
+        cdef bint has_written, is_syncing
         self.run_blocked()
         self.tell_news()
         self.durability.finish_postponed()
         self.serve_takers()
         self.is_scheduled = False
         has_written = self.write_output()
-        self.durability.syncer.start_batch()
+        is_syncing = self.durability.store.start_batch()
         self.memory_release.check()
-        self.look_before_sleep(has_written)
+        self.look_before_sleep(has_written, is_syncing)
 
     def on_synced(self):
         """A batch of fsyncs is done: tell all whose messages are now on disk."""
@@ -167,7 +167,7 @@ cdef class Turn:
         """
         cdef Budget budget
         cdef Client client
-        self.costly_count = self.end_count = self.durability.stored_count = 0
+        self.costly_count = self.end_count = self.durability.store.stored_count = 0
         if not self.blocked:
             return 0
         self.is_late = was_overspent() and not self.is_late
@@ -255,9 +255,9 @@ cdef class Turn:
         self.is_writing = self.is_taking_over = False
         return count > 0
 
-    cdef int look_before_sleep(self, bint has_written) except -1:
+    cdef int look_before_sleep(self, bint has_written, bint is_syncing) except -1:
         """Ask for one more turn if work is left, or if peers will answer before the loop has gone to sleep."""
-        if self.durability.syncer.is_running() or (has_written and self.written_size > BUSY_POLL_SIZE_MAX):
+        if is_syncing or (has_written and self.written_size > BUSY_POLL_SIZE_MAX):
             self.busy_poll.stop()
         elif has_written:
             self.busy_poll.begin(monotonic_ns())

@@ -38,7 +38,7 @@ cdef class PublishShortcut(Shortcut):
 
     cdef bint admits(self, PlainRequest *request) noexcept:
         """Whether sizes, delay and host are certainly allowed, and the broker takes messages at all."""
-        if self.registry.is_draining or self.registry.durability.syncer.health.low_disk is not None:
+        if self.registry.is_draining or self.registry.durability.store.health.low_disk is not None:
             return False
         if self.asks_host and not request.is_local_host:
             return False

@@ -529,8 +529,8 @@ cdef class Session(Consumer):
         """Whether the broker takes new messages at all."""
         if self.registry.is_draining:
             raise publish_failed(command, DRAINING)
-        if self.registry.durability.syncer.health.low_disk is not None:
-            raise publish_failed(command, NotTakenError(self.registry.durability.syncer.health.low_disk, "low_disk"))
+        if self.registry.durability.store.health.low_disk is not None:
+            raise publish_failed(command, NotTakenError(self.registry.durability.store.health.low_disk, "low_disk"))
         return 0
 
     cdef bint was_refused(self) except -1:

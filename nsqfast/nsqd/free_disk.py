@@ -11,7 +11,7 @@ import asyncio
 import logging
 import os
 
-from nsqfast._ext.storage.diskqueue.health import Health
+from nsqfast._ext.storage.health import Health
 
 log = logging.getLogger("nsqd")
 

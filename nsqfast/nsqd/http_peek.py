@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nsqfast._ext.broker.channel import Channel
+from nsqfast._ext.broker.message_queue import MessageQueue
 from nsqfast._ext.broker.registry import Registry
 from nsqfast._ext.broker.snapshot import (
     LIMIT_MAX,
@@ -25,7 +26,6 @@ from nsqfast._ext.broker.snapshot import (
     Snapshot,
 )
 from nsqfast._ext.broker.topic import Topic
-from nsqfast._ext.storage.diskqueue.backlog import Queue
 from nsqfast.net.http_message import JSON, Request, Response
 from nsqfast.net.http_reply import (
     VERSION_HEADER,
@@ -59,7 +59,7 @@ class Look:
     place: tuple[int, ...] | None
     since_ns: int
 
-    def take_snapshot(self, queue: Queue) -> Snapshot:
+    def take_snapshot(self, queue: MessageQueue) -> Snapshot:
         """As it is now."""
         return Snapshot(
             queue,
@@ -144,7 +144,7 @@ class Peek:
 
     def _show(
         self,
-        queue: Queue,
+        queue: MessageQueue,
         names: dict[str, str],
         values: dict[str, str],
         states: tuple[str, ...],
@@ -152,7 +152,7 @@ class Peek:
         name = queue_name(names)
         return self._answer(queue, names, _read_look(values, states, name, self.places))
 
-    async def _answer(self, queue: Queue, names: dict[str, str], look: Look) -> Response:
+    async def _answer(self, queue: MessageQueue, names: dict[str, str], look: Look) -> Response:
         async with self.turns:
             snapshot = look.take_snapshot(queue)
             if snapshot.needs_thread:

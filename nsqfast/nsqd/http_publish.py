@@ -115,7 +115,7 @@ class Publisher:
         if registry.is_draining:
             PUBLISH_REFUSED["draining"] += 1
             raise HttpError(503, "DRAINING")
-        if (reason := registry.durability.syncer.health.low_disk) is not None:
+        if (reason := registry.durability.store.health.low_disk) is not None:
             PUBLISH_REFUSED["low_disk"] += 1
             raise HttpError(503, "DISK_FULL", reason)
         topic = registry.topics.find(name)

@@ -22,7 +22,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from nsqfast._ext.storage.diskqueue.segment import listed_once
 from nsqfast.errors import OptionsError
 from nsqfast.nsqd.lock import advise
 from nsqfast.nsqd.metadata_listing import Listing
@@ -144,7 +143,7 @@ def load(topics: "Topics", folder: str) -> bytes | None:
     progress = StartProgress()
     count = sum(1 + len(entry.channels) for entry in entries.values())
     opened = 0
-    with listed_once(folder):
+    with topics.starting():
         for name, entry in entries.items():
             _create(topics, name, entry)
             opened += 1 + len(entry.channels)

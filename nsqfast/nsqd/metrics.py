@@ -342,7 +342,7 @@ class BrokerCollector(Collector):
         )
 
     def _syncs(self) -> Iterator[Metric]:
-        count, failed_count, time_s = self._broker.registry.durability.syncer.figures()
+        count, failed_count, time_s = self._broker.registry.durability.store.figures()
         yield SummaryMetricFamily(
             "nsqd_fsync_duration_seconds",
             "This is the time in seconds that fsyncs of data and positions of queues took.",
@@ -374,7 +374,7 @@ class BrokerCollector(Collector):
             yield family
 
     def _disk(self) -> Iterator[Metric]:
-        health = self._broker.registry.durability.syncer.health
+        health = self._broker.registry.durability.store.health
         yield CounterMetricFamily(
             "nsqd_disk_written_bytes",
             "This counts the bytes written to data files.",

@@ -209,7 +209,7 @@ class Server:
         self.lookup = Lookup(registry.topics, self.options, self._credentials)
         self.drain = Drain(registry, self.lookup)
         self._free_disk = FreeDisk(
-            registry.durability.syncer.health, folder, self.options.min_free_disk
+            registry.durability.store.health, folder, self.options.min_free_disk
         )
         registry.topics.on_change = self._changed
 

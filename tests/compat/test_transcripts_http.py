@@ -43,7 +43,7 @@ def test_info(broker, implementation):
     names = ["version", "broadcast_address", "hostname", "http_port", "tcp_port", "start_time"]
     names += ["max_heartbeat_interval", "max_output_buffer_size", "max_output_buffer_timeout"]
     names += ["max_deflate_level"]
-    ours = ["nsqfast_version", "draining"] if implementation == "nsqfast" else []
+    ours = [] if implementation == "go" else ["nsqfast_version", "draining"]
     assert [name for name in info if not name.startswith("topology_")] == names + ours
     assert info["broadcast_address"] == "127.0.0.1"
     assert info["hostname"] == socket.gethostname()

@@ -123,6 +123,7 @@ def test_info_from_flags(broker):
     assert info["max_deflate_level"] == 4
 
 
+@pytest.mark.disk
 def test_overflow_goes_to_disk_and_comes_back(broker, client, topic):
     bodies = [b"%02d" % number for number in range(20)]
     for body in bodies:

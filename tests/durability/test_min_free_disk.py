@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from nsqfast._ext.storage.diskqueue.health import Health
+from nsqfast._ext.storage.health import Health
 
 from nsqfast.errors import OptionsError
 from nsqfast.nsqd.free_disk import FreeDisk

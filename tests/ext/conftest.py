@@ -7,6 +7,28 @@ from nsqfast._ext.dev.probes import fix_parts
 from nsqfast._ext.storage.diskqueue.syncer import Syncer
 
 ENDLESS = 1 << 40
+# About the broker alone: these run on each engine, but for tests marked `disk`.
+BROKER_MODULES = (
+    "test_channel",
+    "test_deferral_end",
+    "test_embedded",
+    "test_held",
+    "test_request",
+    "test_session",
+    "test_topology",
+)
+
+
+def pytest_generate_tests(metafunc):
+    is_disk = any(mark.name == "disk" for mark in metafunc.definition.iter_markers())
+    if metafunc.module.__name__.rpartition(".")[2] in BROKER_MODULES and not is_disk:
+        metafunc.parametrize("engine", ["diskqueue", "memory"], indirect=True)
+
+
+@pytest.fixture(autouse=True)
+def engine(request, monkeypatch):
+    """What keeps the messages of registries that a test makes."""
+    monkeypatch.setenv("NSQFAST_ENGINE", getattr(request, "param", "diskqueue"))
 
 
 @pytest.fixture(autouse=True)

@@ -117,6 +117,7 @@ class Scene:
             self.model.delivered(number, body, attempts)
 
 
+@pytest.mark.disk
 @pytest.mark.parametrize("memory", [0, 5, 10000], ids=lambda n: f"mem={n}")
 @pytest.mark.parametrize("seed", SEEDS, ids=lambda seed: f"seed={seed}")
 def test_channel_against_its_model(tmp_path, seed, memory):
@@ -176,6 +177,7 @@ def test_channel_while_memory_is_short_now_and_then(tmp_path, seed):
     assert abs(used_bytes() - before) < 16 << 20
 
 
+@pytest.mark.disk
 def test_one_message_at_a_time_gets_through_when_memory_is_gone(tmp_path):
     registry = make_registry(tmp_path, max_memory=TIB, mem_queue_size=5)
     producer, consumer = Peer(registry), Peer(registry)
@@ -318,6 +320,7 @@ def test_slow_reader_is_not_fed_without_bound(tmp_path):
     registry.topics.close()
 
 
+@pytest.mark.disk
 def test_a_backlog_that_a_full_disk_stops_goes_on_later(tmp_path):
     registry = make_registry(tmp_path, mem_queue_size=0)
     producer, consumer = Peer(registry), Peer(registry)

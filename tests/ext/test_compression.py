@@ -175,7 +175,7 @@ def test_the_change_waits_for_answers_that_wait_for_the_disk(tmp_path, kind):
         peer.send(b"thrown away, too" * 10_000)
         with memoryview(peer.connection.get_buffer(1)) as room:
             assert len(room) < 1_000_000
-    registry.durability.syncer.wait(registry.durability.syncer.open_ticket - 1)
+    registry.durability.store.syncer.wait(registry.durability.store.syncer.open_ticket - 1)
     registry.turn.on_synced()
     registry.turn.end()
     plain = peer.transport.written[0]

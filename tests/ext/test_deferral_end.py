@@ -104,6 +104,7 @@ def test_who_asked_is_told_when_it_wants_to_be(registry):
     assert topic.depth == 3
 
 
+@pytest.mark.disk
 @pytest.mark.parametrize("durable", [False, True])
 def test_in_each_channel_once(tmp_path, durable):
     flags = {"mem_queue_size": 0, "sync_every": 1} if durable else {}
@@ -188,6 +189,7 @@ def test_at_a_topic_without_a_channel_and_at_one_that_is_paused(registry):
     assert [peer.cancel(ids[order[7]]), peer.run(ids[order[8]])] == [0, 0]
 
 
+@pytest.mark.disk
 @pytest.mark.parametrize("durable", [False, True])
 @pytest.mark.parametrize("is_run", [False, True])
 def test_in_a_batch_that_some_channels_have(tmp_path, durable, is_run):
@@ -219,6 +221,7 @@ def test_in_a_batch_that_some_channels_have(tmp_path, durable, is_run):
     registry.topics.close()
 
 
+@pytest.mark.disk
 @pytest.mark.parametrize("durable", [False, True])
 def test_after_a_clean_stop(tmp_path, durable):
     """The broker that comes next does not know who was told; it finds all that were not delivered yet."""
@@ -382,6 +385,7 @@ def test_very_many_channels_take_a_part_in_each_turn(registry):
     assert sum(deferred(topic)) == 0
 
 
+@pytest.mark.disk
 def test_a_refused_fsync_tells_no_id(tmp_path):
     registry = make_registry(tmp_path, mem_queue_size=0, sync_every=1)
     registry.topics.ensure("t").channel("c")
@@ -394,6 +398,7 @@ def test_a_refused_fsync_tells_no_id(tmp_path):
     registry.topics.close()
 
 
+@pytest.mark.disk
 def test_answers_keep_their_order_and_counts(tmp_path):
     registry = make_registry(tmp_path, mem_queue_size=0, sync_every=1)
     registry.topics.ensure("t").channel("c")

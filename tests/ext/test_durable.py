@@ -34,7 +34,7 @@ def sync(registry, *peers):
     """End the turn and its fsyncs; what each peer got."""
     registry.turn.end()
     for _ in range(2):  # a batch may have been on its way, and ours starts when that one is done
-        registry.durability.syncer.wait(registry.durability.syncer.open_ticket - 1)
+        registry.durability.store.syncer.wait(registry.durability.store.syncer.open_ticket - 1)
         registry.turn.on_synced()
     registry.turn.end()
     return [peer.decode_all() for peer in peers]
@@ -77,7 +77,7 @@ def test_an_fsync_that_ends_in_the_turn_does_not_answer_for_it(registry):
     first.send(pub(b"t", b"1"))
     registry.turn.end()
     second.send(pub(b"t", b"2"))
-    registry.durability.syncer.wait(registry.durability.syncer.open_ticket - 1)
+    registry.durability.store.syncer.wait(registry.durability.store.syncer.open_ticket - 1)
     registry.turn.on_synced()  # of the first; starts that of the second
     registry.turn.end()
     assert (first.decode_all(), second.decode_all()) == ([OK], [])

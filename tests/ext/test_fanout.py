@@ -51,7 +51,9 @@ class Scene:
     def settle(self):
         self.registry.turn.end()
         for _ in range(2):
-            self.registry.durability.syncer.wait(self.registry.durability.syncer.open_ticket - 1)
+            self.registry.durability.store.syncer.wait(
+                self.registry.durability.store.syncer.open_ticket - 1
+            )
             self.registry.turn.on_synced()
         self.registry.turn.end()
 

@@ -4,7 +4,7 @@ import errno
 import logging
 
 import pytest
-from nsqfast._ext.storage.diskqueue.health import Health
+from nsqfast._ext.storage.health import Health
 
 S = 1_000_000_000
 A, B, C = (f"/d/{name}.diskqueue.000000.dat" for name in "abc")

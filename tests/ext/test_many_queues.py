@@ -23,7 +23,7 @@ def sync_all(registry):
     """All fsyncs that were asked for, and what follows from them."""
     registry.turn.end()
     for _ in range(3):
-        registry.durability.syncer.wait(registry.durability.syncer.open_ticket - 1)
+        registry.durability.store.syncer.wait(registry.durability.store.syncer.open_ticket - 1)
         registry.turn.on_synced()
         registry.turn.end()
 

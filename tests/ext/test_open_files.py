@@ -18,7 +18,7 @@ def made(tmp_path):
 
     def make():
         found.append(make_registry(tmp_path, mem_queue_size=0))
-        found[-1].durability.syncer.open_max = OPEN_MAX
+        found[-1].durability.store.syncer.open_max = OPEN_MAX
         return found[-1]
 
     yield make
@@ -40,7 +40,7 @@ def data_files():
 def publish(registry, body):
     for number in range(QUEUES):
         registry.topics.ensure(f"t{number}").put(body)
-        assert len(registry.durability.syncer.open_queues) <= OPEN_MAX
+        assert len(registry.durability.store.syncer.open_queues) <= OPEN_MAX
         assert len(data_files()) <= 4 * OPEN_MAX
 
 
@@ -63,26 +63,28 @@ def end_syncs(registry):
     """What was asked for is done when this returns."""
     registry.turn.end()
     with tempfile.TemporaryFile() as file:
-        registry.durability.syncer.wait(registry.durability.syncer.request_fd(file.fileno()))
+        registry.durability.store.syncer.wait(
+            registry.durability.store.syncer.request_fd(file.fileno())
+        )
     registry.turn.on_synced()
 
 
 def test_some_are_closed_before_somebody_has_to_wait_for_it(made):
     registry = made()
-    registry.durability.syncer.open_max = 32
+    registry.durability.store.syncer.open_max = 32
     for number in range(QUEUES):
         registry.topics.ensure(f"t{number}").put(b"x")
-        assert len(registry.durability.syncer.open_queues) <= 24
+        assert len(registry.durability.store.syncer.open_queues) <= 24
         end_syncs(registry)
 
 
 def test_positions_are_drafted_as_fast_as_the_disk_takes_them(made, tmp_path):
     registry = made()
-    registry.durability.syncer.open_max = 2 * QUEUES
+    registry.durability.store.syncer.open_max = 2 * QUEUES
     for number in range(QUEUES):
         registry.topics.ensure(f"t{number}").put(b"x")
     end_syncs(registry)
-    registry.durability.syncer.open_max = OPEN_MAX
+    registry.durability.store.syncer.open_max = OPEN_MAX
     now_ns = let_pass(0) + 60 * SECOND_NS
     registry.timers.run(now_ns)
     assert 0 < len(drafts(tmp_path)) <= OPEN_MAX
@@ -97,12 +99,15 @@ def test_positions_are_drafted_as_fast_as_the_disk_takes_them(made, tmp_path):
 
 def test_almost_none_where_descriptors_are_short(made):
     registry = made()
-    registry.durability.syncer.open_max, registry.durability.syncer.short_from = QUEUES, 0
+    registry.durability.store.syncer.open_max, registry.durability.store.syncer.short_from = (
+        QUEUES,
+        0,
+    )
     before = len(data_files())
     for body in (b"1", b"2"):
         for number in range(QUEUES):
             registry.topics.ensure(f"t{number}").put(body)
-            assert len(registry.durability.syncer.open_queues) <= 2
+            assert len(registry.durability.store.syncer.open_queues) <= 2
             assert len(data_files()) - before <= 6
     assert [topic.backend_depth for topic in registry.topics.sorted()] == [2] * QUEUES
 
@@ -152,7 +157,7 @@ def test_only_so_many_are_mapped(made):
 def test_closed_files_were_synced(made):
     registry = made()
     publish(registry, b"x")
-    synced = registry.durability.syncer.figures()[0]
+    synced = registry.durability.store.figures()[0]
     assert synced >= QUEUES - OPEN_MAX
 
 
@@ -160,7 +165,7 @@ def test_a_closed_file_that_somebody_removed(made, tmp_path):
     """What is published afterwards is there after a kill."""
     registry = made()
     publish(registry, b"x")
-    assert registry.topics.ensure("t0") not in registry.durability.syncer.open_queues
+    assert registry.topics.ensure("t0") not in registry.durability.store.syncer.open_queues
     (tmp_path / "t0.diskqueue.000000.dat").unlink()
     registry.topics.ensure("t0").put(b"y")
     assert (tmp_path / "t0.diskqueue.000001.dat").stat().st_size > 0

@@ -265,6 +265,7 @@ def test_a_large_mpub_in_pieces(registry, piece):
     assert registry.topics.ensure("t").depth == 2000
 
 
+@pytest.mark.disk
 def test_a_durable_ok_waits_for_its_fsync(tmp_path):
     registry = make_registry(tmp_path, mem_queue_size=0, sync_every=1)
     peer = Peer(registry)
@@ -274,7 +275,7 @@ def test_a_durable_ok_waits_for_its_fsync(tmp_path):
     decoder = FrameDecoder()
     frames = []
     while len(frames) < 3:
-        registry.durability.syncer.wait(registry.durability.syncer.open_ticket - 1)
+        registry.durability.store.syncer.wait(registry.durability.store.syncer.open_ticket - 1)
         registry.turn.on_synced()
         registry.turn.end()
         written, peer.transport.written = peer.transport.written, []

@@ -743,7 +743,7 @@ def test_ids_that_nsq_never_wrote(open_registry, tmp_path):
 def test_no_descriptor_and_no_message_is_left(open_registry, tmp_path):
     registry = open_registry(mem_queue_size=5)
     channel = channel_of(registry)
-    empty = DiskQueue(str(tmp_path), "empty", registry.durability.syncer, 1000, 1)
+    empty = DiskQueue(str(tmp_path), "empty", registry.durability.store.syncer, 1000, 1)
     for number in range(50):
         registry.topics.ensure("t").put(b"%d" % number)
     complete(channel)

@@ -600,10 +600,10 @@ def test_a_part_of_those_who_wait_for_the_disk_is_told_in_each_turn(tmp_path):
     registry.turn.end()
     for number in range(COUNT):
         registry.durability.when_durable(
-            registry.durability.syncer.open_ticket - 1, told.append, None
+            registry.durability.store.syncer.open_ticket - 1, told.append, None
         )
         assert len(told) == 0, number
-    registry.durability.syncer.wait(registry.durability.syncer.open_ticket - 1)
+    registry.durability.store.syncer.wait(registry.durability.store.syncer.open_ticket - 1)
     fix_parts(10 * 8)
     registry.turn.on_synced()
     answered = 0
@@ -637,7 +637,7 @@ def test_nobody_hears_of_a_later_fsync_first(tmp_path):
         fix_parts(8)
         for _ in range(COUNT // 10):  # not enough for all of them
             registry.turn.end()
-        registry.durability.syncer.wait(registry.durability.syncer.open_ticket - 1)
+        registry.durability.store.syncer.wait(registry.durability.store.syncer.open_ticket - 1)
         registry.turn.on_synced()
     for _ in range(20 * COUNT):
         registry.turn.end()

@@ -40,8 +40,8 @@ def turn(registry):
 def end_batch(registry):
     """What the end of all fsyncs brings in its turn."""
     for _ in range(2):  # one may be on its way, and ours starts when that one is done
-        registry.durability.syncer.start_batch()
-        registry.durability.syncer.wait(registry.durability.syncer.open_ticket - 1)
+        registry.durability.store.syncer.start_batch()
+        registry.durability.store.syncer.wait(registry.durability.store.syncer.open_ticket - 1)
     registry.turn.on_synced()
 
 
@@ -121,7 +121,7 @@ def test_a_failed_batch_is_not_believed_and_the_one_before_it_is(tmp_path):
     registry.turn.end()
     let_pass(PERIOD_NS)
     reader, writer = os.pipe()
-    registry.durability.syncer.request_fd(writer)
+    registry.durability.store.syncer.request_fd(writer)
     os.close(reader)
     os.close(writer)
     fix_parts(1)

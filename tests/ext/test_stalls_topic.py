@@ -48,7 +48,7 @@ def run_all(registry, topic):
         turns += 1
         assert turns < 100_000
         if turns % 100 == 0:
-            registry.durability.syncer.wait(registry.durability.syncer.open_ticket - 1)
+            registry.durability.store.syncer.wait(registry.durability.store.syncer.open_ticket - 1)
             registry.turn.on_synced()
             let_pass(2_000_000)
     return turns

@@ -5,8 +5,8 @@ import select
 from pathlib import Path
 
 import pytest
-from nsqfast._ext.storage.diskqueue.health import Health
 from nsqfast._ext.storage.diskqueue.syncer import Syncer
+from nsqfast._ext.storage.health import Health
 
 
 @pytest.fixture

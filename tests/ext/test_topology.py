@@ -118,6 +118,7 @@ class Scene:
             self.is_ordered = True
 
 
+@pytest.mark.disk
 @pytest.mark.parametrize("memory", [0, 3, 10000], ids=lambda n: f"mem={n}")
 @pytest.mark.parametrize("seed", SEEDS, ids=lambda seed: f"seed={seed}")
 def test_nearest_first_against_its_model(tmp_path, seed, memory):

@@ -7,6 +7,7 @@ import os
 import random
 import stat
 import threading
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,9 @@ class FakeTopics:
         self.found = {}
         self.said = []
         self.on_change = None
+
+    def starting(self):
+        return nullcontext()
 
     def ensure(self, name):
         return self.found.setdefault(name, FakeTopic(name, self.said))

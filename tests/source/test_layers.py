@@ -10,6 +10,10 @@ from support.imports import ROOT
 
 # Rooms of a broker. What stands in those above has names of plain words, such as Next and Loop; no broker has it.
 ROOMS = ("core", "protocol", "storage", "broker", "server")
+# What others may know of the room `storage`; the rest of it is an engine's own.
+CONTRACT = {
+    f"nsqfast._ext.storage.{name}" for name in ("engine", "engines", "scan", "disposal", "health")
+}
 CLASS = re.compile(r"^cdef class (\w+)", re.MULTILINE)
 UNTYPED = re.compile(
     r"^    cdef (?:public |readonly )?(list|dict|set|tuple|object) (\w+) *(#.*)?$", re.MULTILINE
@@ -90,6 +94,30 @@ def test_packages_import_what_stands_before_them(graph):
     # The package itself stands above all, although Python runs it first.
     own = [name for name in graph if name.startswith("nsqfast.")]
     assert [name for name in own if "nsqfast" in graph[name]] == []
+
+
+def test_no_engine_is_known_above_the_contract(graph):
+    found = [
+        f"{module}: {name}"
+        for module, names in graph.items()
+        if module.startswith("nsqfast.")
+        and not module.startswith(("nsqfast._ext.storage", "nsqfast._ext.dev"))
+        for name in names
+        if name.startswith("nsqfast._ext.storage.") and name not in CONTRACT
+    ]
+    assert found == []
+    assert graph.keys() >= CONTRACT
+    engines = "nsqfast._ext.storage.engines"
+    assert [name for name, names in graph.items() if engines in names] == [
+        "nsqfast._ext.broker.registry"
+    ]
+    # The contract itself knows no engine, but for the module that chooses one.
+    assert [
+        name
+        for one in CONTRACT - {engines}
+        for name in graph[one] - CONTRACT
+        if ".storage." in name
+    ] == []
 
 
 def test_imports_make_no_circle(graph):

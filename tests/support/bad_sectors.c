@@ -3,6 +3,9 @@
  * NSQ_BAD_SECTORS names a file of lines "<end of a path> <first byte> <byte behind the last> <errno>". It is read at each
  * call, so that a test may change it while the broker runs. Like the kernel, a read that begins before the bytes ends there.
  * With errno 0 the fdatasync of the file goes on for as long as the line is there.
+ *
+ * With NSQ_COLD_READS nothing of a data file is in the page cache, and a read of one takes 10 ms. That variable names a
+ * file which gets a line for each read that the process's first thread, its loop, waits for.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -11,7 +14,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/types.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 typedef ssize_t (*pread_function)(int, void *, size_t, off_t);
@@ -73,8 +78,32 @@ static ssize_t allowed(int fd, size_t size, off_t position) {
     return (ssize_t)size;
 }
 
+/* Whether it is a data file, none of which is in the page cache. */
+static int is_cold(int fd) {
+    char link[64], path[4096];
+    ssize_t length;
+    if (getenv("NSQ_COLD_READS") == NULL)
+        return 0;
+    snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+    length = readlink(link, path, sizeof(path) - 1);
+    path[length < 0 ? 0 : length] = 0;
+    return strstr(path, ".diskqueue.0") != NULL;
+}
+
+static void wait_for_disk(int fd, size_t size, off_t position) {
+    if (!is_cold(fd))
+        return;
+    if (syscall(SYS_gettid) == getpid()) {
+        FILE *log = fopen(getenv("NSQ_COLD_READS"), "ae");
+        fprintf(log, "%zu bytes at %lld\n", size, (long long)position);
+        fclose(log);
+    }
+    usleep(10000);
+}
+
 static ssize_t read_sound(const char *name, int fd, void *data, size_t size, off_t position) {
     ssize_t count = allowed(fd, size, position);
+    wait_for_disk(fd, size, position);
     return count < 0 ? -1 : ((pread_function)dlsym(RTLD_NEXT, name))(fd, data, (size_t)count, position);
 }
 
@@ -84,4 +113,17 @@ ssize_t pread(int fd, void *data, size_t size, off_t position) {
 
 ssize_t pread64(int fd, void *data, size_t size, off_t position) {
     return read_sound("pread64", fd, data, size, position);
+}
+
+/* For one buffer, as what is cached is read. */
+ssize_t preadv2(int fd, const struct iovec *parts, int count, off_t position, int flags) {
+    if (is_cold(fd) && flags & RWF_NOWAIT) {
+        errno = EAGAIN;
+        return -1;
+    }
+    return read_sound("pread", fd, parts[0].iov_base, parts[0].iov_len, position);
+}
+
+ssize_t preadv64v2(int fd, const struct iovec *parts, int count, off_t position, int flags) {
+    return preadv2(fd, parts, count, position, flags);
 }

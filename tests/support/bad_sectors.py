@@ -1,4 +1,4 @@
-"""Reads that fail as those of a bad sector do, and syncs that do not end: a preloaded library (bad_sectors.c)."""
+"""Reads that fail or wait, and syncs that do not end: a preloaded library (bad_sectors.c)."""
 
 from __future__ import annotations
 
@@ -59,9 +59,10 @@ class BadSectors:
         return done.stdout
 
     @contextlib.contextmanager
-    def nsqd(self, folder: Path, *flags: str) -> Iterator[Server]:
-        """A broker whose reads fail."""
-        settings = [f"{name}={value}" for name, value in self.environment.items()]
+    def nsqd(self, folder: Path, *flags: str, cold: Path | None = None) -> Iterator[Server]:
+        """A broker whose reads fail, or take 10 ms each; `cold` gets a line for each that its loop waits for."""
+        environment = self.environment | ({"NSQ_COLD_READS": str(cold)} if cold else {})
+        settings = [f"{name}={value}" for name, value in environment.items()]
         addresses = ["--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0"]
         command = [*program("nsqd", "nsqfast"), f"--data-path={folder}", *addresses]
         with Server(

@@ -50,10 +50,11 @@ def go_program(name: str) -> str:
 
 
 def program(name: str, implementation: str) -> list[str]:
-    """One of NSQ's daemons."""
+    """One of NSQ's daemons; "memory" is nsqfast's, whose nsqd keeps everything in memory."""
     if implementation == "go":
         return [go_program(name)]
-    return [sys.executable, "-m", f"nsqfast.{name}.main"]
+    engine = ["env", "NSQFAST_ENGINE=memory"] if implementation == "memory" else []
+    return [*engine, sys.executable, "-m", f"nsqfast.{name}.main"]
 
 
 def freeze(process: subprocess.Popen[bytes]) -> None:

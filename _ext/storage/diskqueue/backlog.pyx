@@ -6,24 +6,25 @@ read position never passes a message in flight or deferred (spec nsqd-core §14 
 
 from collections import deque
 
-from libc.stdint cimport uintptr_t
+from libc.stdint cimport uint32_t
 
 from nsqfast._ext.core.budget cimport begin_part, is_spent
-from nsqfast._ext.core.clock cimport monotonic_ns, wall_ns
+from nsqfast._ext.core.clock cimport monotonic_ns
 from nsqfast._ext.core.memory cimport account
-from nsqfast._ext.core.message cimport delivery_free, delivery_new, message_drop, message_fetch, message_keep
-from nsqfast._ext.storage.diskqueue.deadlines cimport Deadlines
-from nsqfast._ext.storage.diskqueue.deferred cimport DiskDeferred
+from nsqfast._ext.core.message cimport delivery_free, message_drop, message_new
+from nsqfast._ext.core.settings cimport Settings
+from nsqfast._ext.storage.diskqueue.cold_reads cimport ColdReads
 from nsqfast._ext.storage.diskqueue.oldest_record cimport OldestRecord
 from nsqfast._ext.storage.diskqueue.position cimport DiskPosition
+from nsqfast._ext.storage.diskqueue.reader cimport SKIPPED_MAX, DiskReader
+from nsqfast._ext.storage.engine cimport Store
+from nsqfast._ext.storage.scan cimport AT_LIMIT, GONE, QueuePlace, Record, Scan
 
 cdef enum:
     # Units for drafting or installing a queue's positions: the clock is read after each.
     FILE_UNITS = 64
     # Units for a queue whose cursor may be kept; usually it may not.
     CURSOR_UNITS = 4
-    # How many messages ahead the processor prefetches.
-    AHEAD_COUNT = 6
     # Records passed on whose copies are not synced yet: a power failure repeats them. The more is published meanwhile,
     # the longer an fsync takes; with a lower limit a backlog would grow while it is passed on.
     AHEAD_MAX = 1048576
@@ -131,119 +132,68 @@ cdef class SyncEnd(Timed):
         return True
 
 
-cdef class Storage:
-    """What all backlogs of a broker share."""
+cdef class Backlog(MemoryQueue):
+    """`name` names the files."""
 
-    def __init__(self, Settings settings, Syncer syncer, Timers timers):
-        self.settings = settings
-        self.syncer = syncer
-        self.timers = timers
-        self.sync_end = SyncEnd(timers, syncer)
-        self.tick = SyncTick(timers, settings.sync_timeout_ns, self.sync_end)
-        self.disposal = Disposal(timers, syncer)
-
-    cdef int write_postponed(self) except -1:
-        """Do the writes that a subclass postponed, before one that must not fail together with them."""
-        return 0
-
-
-cdef class Backlog:
-    """`name` names the files; with `is_ephemeral` there are none, and messages that do not fit in memory are lost."""
-
-    def __init__(self, str name, Storage storage, bint is_ephemeral):
-        cdef Settings settings = storage.settings
-        self.memory = Ring()
-        self.memory_max = settings.mem_queue_size
-        self.storage, self.disk = storage, None
-        if not is_ephemeral:
-            self.disk = DiskQueue(settings.data_path, name, storage.syncer, settings.max_bytes_per_file,
-                                  settings.sync_every)
-
-    def __dealloc__(self):
-        # A broker that is dropped without close() must not leak: memory.pop() does not own its items.
-        if self.memory is not None:
-            drop_all(self.memory)
+    def __init__(self, Store store, str name, Syncer syncer, SyncTick tick, ColdReads cold):
+        cdef Settings settings = store.settings
+        super().__init__(store, False)
+        self.syncer, self.tick = syncer, tick
+        self.disk = DiskQueue(settings.data_path, name, syncer, settings.max_bytes_per_file, settings.sync_every)
+        if self.disk.deadlines is not None:
+            self.found = DiskDeferred(self.disk.reader, self.disk.deadlines)
+            self.disk.deadlines = None
+        self.disk.reader.cold = cold
 
     cdef int64_t depth(self) noexcept:
-        return <int64_t> self.memory.size + self.disk_depth()
-
-    cdef int64_t disk_depth(self) noexcept:
         """Includes postponed writes: they are not on disk yet, but nothing may overtake them."""
-        return 0 if self.disk is None else self.disk.reader.depth + <int64_t> self.disk.writer.later_count
-
-    cdef bint has_disk(self) noexcept:
-        """False: nothing of this outlives the process."""
-        return self.disk is not None
-
-    cdef bint is_new_on_disk(self) noexcept:
-        """Whether its files do not exist yet; only if there is a disk."""
-        return self.disk.position.acks is None
-
-    cdef int64_t unwritten_count(self) noexcept:
-        """Messages whose write is postponed."""
-        return 0 if self.disk is None else <int64_t> self.disk.writer.later_count
-
-    cdef DiskScan scan_disk(self, uint64_t index, int64_t file, int64_t position):
-        """Return a scan of the messages on disk, from that record on; None = there are none."""
-        cdef DiskQueue disk = self.disk
-        return None if disk is None or disk.reader.depth == 0 else DiskScan(disk.reader, index, file, position)
-
-    cdef uint64_t request_sync(self) except? 0:
-        """Return the ticket that covers everything written so far; only if there is a disk."""
-        return self.disk.writer.request_sync()
+        return <int64_t> self.memory.size + self.disk.reader.depth + <int64_t> self.disk.writer.postponed_count
 
     cdef bint put(self, Message *message, bint is_wanted) except -1:
-        """Keep one more reference; False if an ephemeral queue is full and nobody waits. OSError: not kept."""
-        if has_room(self) or (is_wanted and self.disk is None):
+        if has_room(self):
             self.remember(message)
-        elif self.disk is not None:
-            if self.storage.settings.is_durable:
-                # The OK waits for an fsync anyway, so one write serves all messages of this turn.
-                self.disk.writer.append_later(message, message.attempts)
-            else:
-                self.disk.writer.append(message, message.attempts, False)
-            self.mark_dirty()
+            return True
+        if self.store.settings.is_durable:
+            # The OK waits for an fsync anyway, so one write serves all messages of this turn.
+            self.disk.writer.append_postponed(message, message.attempts)
         else:
-            return False
+            self.disk.writer.append(message, message.attempts, False)
+        self.mark_dirty()
         return True
 
-    cdef int remember(self, Message *message) except -1:
-        self.memory.push(<void *> (<uintptr_t> message | 1))
-        message_keep(message)
-        return 0
-
-    cdef Delivery *defer(self, Message *message) except NULL:
-        """Return a delivery to be kept outside the queue for a while; durable brokers have it on disk meanwhile."""
-        cdef Delivery *delivery
-        cdef uint64_t ordinal = 0
-        if self.disk is not None and self.memory_max == 0:
-            ordinal = self.disk.writer.append(message, message.attempts, True)
-            self.mark_dirty()
-        delivery = delivery_new(message)
-        if delivery is NULL:
-            raise MemoryError
-        message_keep(message)
-        delivery.ordinal = ordinal
-        return delivery
+    cdef int defer(self, Delivery *delivery, bint is_new) except -1:
+        """A durable broker has a new one on disk meanwhile; one that has a record gets another with its attempts, so
+        that a kill does not lose these."""
+        if is_new:
+            if self.memory_max == 0:
+                delivery.ordinal = self.disk.writer.append(delivery.message, delivery.message.attempts, True)
+                self.mark_dirty()
+            return 0
+        if delivery.ordinal == 0:
+            return 0
+        self.store.stored_count += 1
+        try:
+            delivery.ordinal = self.disk.writer.move(delivery.ordinal, delivery.message, delivery.attempts, True)
+        except OSError:
+            return 0
+        return self.mark_dirty()
 
     cdef int requeue(self, Delivery *delivery) except -1:
-        """Append it. It is never lost: if the disk refuses it, it stays in memory, beyond the limit."""
         delivery.owner = 0
-        if self.disk is None or (<int64_t> self.memory.size < self.memory_max and account.level == 0
-                                 and self.disk.reader.depth == 0):
+        if <int64_t> self.memory.size < self.memory_max and account.level == 0 and self.disk.reader.depth == 0:
             self.memory.push(<void *> delivery)
             return 0
         try:
-            return self.store(delivery)
+            return self.store_record(delivery)
         except OSError:
             self.memory.push(<void *> delivery)
         return 0
 
-    cdef int store(self, Delivery *delivery) except -1:
+    cdef int store_record(self, Delivery *delivery) except -1:
         """Append it on disk and free the delivery. OSError: it is not freed."""
-        self.storage.stored_count += 1
-        if self.disk.writer.later_count:
-            self.storage.write_postponed()
+        self.store.stored_count += 1
+        if self.disk.writer.postponed_count:
+            self.store.before_write()
         if delivery.ordinal:
             self.disk.writer.move(delivery.ordinal, delivery.message, delivery.attempts, False)
         else:
@@ -251,52 +201,27 @@ cdef class Backlog:
         delivery_free(delivery)
         return self.mark_dirty()
 
-    cdef int rewrite(self, Delivery *delivery) except -1:
-        """Store the new attempts of a message that is deferred again, so that a kill does not lose them."""
-        if delivery.ordinal == 0:
-            return 0
-        self.storage.stored_count += 1
-        try:
-            delivery.ordinal = self.disk.writer.move(delivery.ordinal, delivery.message, delivery.attempts, True)
-        except OSError:
-            return 0
-        return self.mark_dirty()
-
-    cdef DiskDeferred found_deferred(self):
-        """Return those that were deferred when the broker stopped, once; None if there were none."""
-        cdef Deadlines deadlines
-        if self.disk is None or self.disk.deadlines is None:
-            return None
-        deadlines, self.disk.deadlines = self.disk.deadlines, None
-        return DiskDeferred(self.disk.reader, deadlines)
+    cdef Delivery *next_found(self, int64_t *due_ns) except? NULL:
+        cdef Delivery *delivery = self.found.next(due_ns) if self.found is not None else NULL
+        if delivery is NULL:
+            self.found = None
+        return delivery
 
     cdef Delivery *take(self) except? NULL:
-        """Remove and return the oldest, or NULL."""
-        cdef uintptr_t item
-        cdef Message *message
-        cdef Delivery *delivery
         cdef uint64_t ordinal = 0
+        cdef Message *message
+        self.is_pending = False
         if self.memory.size:
-            item = <uintptr_t> self.memory.ahead(AHEAD_COUNT)
-            if item & 1:
-                # In a long queue it has left the caches since it was published.
-                message_fetch(<Message *> (item & ~<uintptr_t> 1))
-            item = <uintptr_t> self.memory.pop()
-            if not item & 1:
-                return <Delivery *> item
-            message = <Message *> (item & ~<uintptr_t> 1)
-        elif self.disk is not None and self.disk.reader.depth:
-            message = self.read(&ordinal)
-            if message is NULL:
-                return NULL
-            self.mark_dirty()
-        else:
+            return MemoryQueue.take(self)
+        if self.disk.reader.depth == 0:
             return NULL
-        delivery = delivery_new(message)
-        if delivery is NULL:
-            raise MemoryError
-        delivery.ordinal = ordinal
-        return delivery
+        message = self.read(&ordinal)
+        if message is NULL:
+            if self.disk.reader.pending is not NULL:
+                self.is_pending, self.disk.reader.taker = True, self.taker
+            return NULL
+        self.mark_dirty()
+        return self.new_delivery(message, ordinal)
 
     cdef Message *read(self, uint64_t *ordinal) except? NULL:
         """Return the oldest on disk, or NULL."""
@@ -304,59 +229,23 @@ cdef class Backlog:
         try:
             message = self.disk.reader.pop(ordinal)
         except OSError as error:
-            self.storage.syncer.health.fail_reading(self.disk.position.prefix, error)
+            self.store.health.fail_reading(self.disk.position.prefix, error)
             raise
-        if self.storage.syncer.health.is_failing:
-            self.storage.syncer.health.was_read(self.disk.position.prefix)
+        if self.store.health.is_failing:
+            self.store.health.was_read(self.disk.position.prefix)
         return message
 
     cdef int done(self, Delivery *delivery) except -1:
-        """It was finished, or is stored elsewhere now."""
         if delivery.ordinal:
             self.disk.reader.ack(delivery.ordinal)
             self.mark_dirty()
         delivery_free(delivery)
         return 0
 
-    cdef int begin(self) except -1:
-        """Gather what `put` writes to disk until `write` and `confirm`, or `take_back`."""
-        self.mark_size = self.memory.size
-        return 0 if self.disk is None else self.disk.writer.begin_batch()
-
-    cdef int write(self) except -1:
-        return 0 if self.disk is None else self.disk.writer.write()
-
-    cdef int confirm(self) except -1:
-        return 0 if self.disk is None else self.disk.writer.confirm()
-
-    cdef int revoke(self) except -1:
-        return 0 if self.disk is None else self.disk.writer.revoke()
-
-    cdef int take_back(self) except -1:
-        """Return to the state before `begin`."""
-        while self.memory.size > self.mark_size:
-            message_drop(<Message *> (<uintptr_t> self.memory.pop_last() & ~<uintptr_t> 1))
-        return self.revoke()
-
-    cdef uint64_t ticket(self) except? 0:
-        """Return the ticket that an OK has to wait for; 0 = none."""
-        if self.disk is None or not self.storage.settings.is_durable:
-            return 0
-        if self.disk.writer.later_count == 0:
-            return self.disk.writer.request_sync()
-        return self.storage.syncer.promise()
-
     cdef int64_t oldest(self) except -2:
-        """When the older of the next in memory and on disk was published; 0 = there is none, -1 = unreadable."""
-        cdef uintptr_t item
-        cdef int64_t oldest_ns = 0, disk_ns
-        if self.memory.size:
-            item = <uintptr_t> self.memory.ahead(0)
-            if item & 1:
-                oldest_ns = (<Message *> (item & ~<uintptr_t> 1)).timestamp_ns
-            else:
-                oldest_ns = (<Delivery *> item).message.timestamp_ns
-        if self.disk is None or self.disk.reader.depth == 0:
+        """The older of the next in memory and on disk."""
+        cdef int64_t oldest_ns = MemoryQueue.oldest(self), disk_ns
+        if self.disk.reader.depth == 0:
             return oldest_ns
         if self.head is None:
             self.head = OldestRecord()
@@ -365,20 +254,82 @@ cdef class Backlog:
             return disk_ns
         return oldest_ns
 
+    cdef int empty(self) except -1:
+        MemoryQueue.empty(self)
+        return self.disk.empty()
+
+    cdef int delete(self) except -1:
+        MemoryQueue.empty(self)
+        return self.disk.delete_files()
+
+    # The put of a topic
+
+    cdef bint needs_write(self) noexcept:
+        self.mark_size = self.memory.size
+        return not has_room(self)
+
+    cdef int begin(self) except -1:
+        MemoryQueue.begin(self)
+        return self.disk.writer.begin_batch()
+
+    cdef int write(self) except -1:
+        return self.disk.writer.write()
+
+    cdef int confirm(self) except -1:
+        MemoryQueue.confirm(self)
+        return self.disk.writer.confirm()
+
+    cdef int roll_back(self) except -1:
+        MemoryQueue.roll_back(self)
+        return self.disk.writer.revoke()
+
+    cdef uint64_t ticket(self) except? 0:
+        """Return the ticket that covers what was put."""
+        if self.disk.writer.postponed_count == 0:
+            return self.disk.writer.request_sync()
+        return self.syncer.promise()
+
+    cdef bint is_ahead(self) noexcept:
+        """Whether more was passed on than should be without an fsync."""
+        return self.disk.position.kept_behind() > AHEAD_MAX
+
+    # A look at what is on disk
+
+    cdef uint64_t locate(self, QueuePlace *place, int64_t *visible_count) except? 0:
+        """Where records were counted anew, or are gone, a place is the first that is still to be read."""
+        if place.shift != self.disk.reader.shift:
+            place.index = place.file = place.position = 0
+            place.shift = self.disk.reader.shift
+        visible_count[0] = self.disk.reader.depth     # what is postponed is in no file yet
+        return self.disk.position.written
+
+    cdef Scan scan(self, QueuePlace *place, uint64_t end):
+        cdef BacklogScan scan
+        cdef int64_t _ = 0
+        self.locate(place, &_)
+        if self.disk.reader.depth == 0:
+            return None
+        scan = BacklogScan(self.disk.reader, place.index, place.file, place.position)
+        if scan.first >= end:
+            return None
+        scan.backlog = self
+        scan.end_before(end)
+        return scan
+
+    # What is kept of it
+
     cdef int mark_dirty(self) except -1:
         if not self.is_dirty:
             self.is_dirty = True
-            self.storage.tick.add(self)
+            self.tick.add(self)
         return 0
 
     cdef uint64_t sync(self) except? 0:
         """Request fsyncs of data and positions; return the ticket of the latter, 0 = they did not change."""
         cdef uint64_t ticket = 0
         cdef bint failed = False
-        if self.disk is None:
-            return 0
         if self.disk.position.acks is not None and not self.disk.position.acks.keep():
-            self.storage.syncer.health.fail("write", self.disk.position.acks.path, self.disk.position.acks.error_errno)
+            self.store.health.fail("write", self.disk.position.acks.path, self.disk.position.acks.error_errno)
             failed = True
         try:
             self.disk.writer.request_sync()
@@ -389,7 +340,7 @@ cdef class Backlog:
             self.mark_dirty()  # the broker's health reports it; the next tick tries again
         elif self.has_failed:
             # Queues that only consume write no data whose success would be noticed.
-            self.storage.syncer.health.note_success("write", self.disk.position.prefix, monotonic_ns())
+            self.store.health.note_success("write", self.disk.position.prefix, monotonic_ns())
         self.has_failed = failed
         return ticket
 
@@ -405,46 +356,57 @@ cdef class Backlog:
             self.mark_dirty()
         return 0
 
-    cdef int empty(self) except -1:
-        self.storage.disposal.add_ring(self.memory.take_all())
-        return 0 if self.disk is None else self.disk.empty()
 
-    cdef uint64_t close_some(self, int step) except? 0:
-        """Take a step of the clean stop; return the ticket to wait for."""
-        return 0 if self.disk is None else self.disk.close_some(step)
+cdef class BacklogScan(DiskScan):
 
-    cdef int note_copies(self, uint64_t ticket) except -1:
-        """Messages taken here are stored elsewhere, synced when that ticket is done."""
-        return 0 if self.disk is None else self.disk.position.note_copy(ticket)
+    cdef size_t sort_out(self) except? 0:
+        cdef DiskReader reader = self.backlog.disk.reader
+        cdef size_t i, count = 0
+        if self.ended == GONE and reader.next_read > self.first + <uint64_t> self.number:
+            self.ended = AT_LIMIT
+        if reader.position.closed or self.shift != reader.shift:
+            return 0
+        for i in range(self.found_count):
+            if reader.is_waiting(self.found[i].index):
+                self.found[count], self.found[i] = self.found[i], self.found[count]
+                count += 1
+        return count
 
-    cdef bint is_ahead(self) noexcept:
-        """Whether more was passed on than should be without an fsync."""
-        return self.disk is not None and self.disk.position.kept_behind() > AHEAD_MAX
+    cdef int requeue(self, size_t count) except -1:
+        """In one write."""
+        cdef DiskQueue disk = self.backlog.disk
+        cdef size_t moved = 0
+        self.backlog.store.before_write()
+        disk.writer.begin_batch()
+        try:
+            while moved < count:
+                self.move(&self.found[moved])
+                moved += 1
+        finally:
+            disk.writer.end_batch()
+            disk.reader.depth -= <int64_t> moved
+        return self.end_change(count)
 
-    cdef int delete_files(self) except -1:
-        self.storage.disposal.add_ring(self.memory.take_all())
-        return 0 if self.disk is None else self.disk.delete_files()
+    cdef int move(self, Record *record) except -1:
+        cdef DiskQueue disk = self.backlog.disk
+        cdef Message *message = message_new(record.piece, <uint32_t> record.piece_size, record.timestamp_ns, record.id)
+        if message is NULL:
+            raise MemoryError
+        try:
+            disk.writer.move(record.index + disk.reader.shift, message, record.attempts, False)
+        finally:
+            message_drop(message)
+        return 0
 
+    cdef int finish(self, size_t count) except -1:
+        cdef DiskReader reader = self.backlog.disk.reader
+        cdef size_t i
+        for i in range(count):
+            # Where it was published to the same topic, a consumer may have read it meanwhile.
+            if reader.is_waiting(self.found[i].index):
+                reader.finish_waiting(self.found[i].index)
+        return self.end_change(count)
 
-cdef int drop_all(Ring memory) except -1:
-    cdef uintptr_t item
-    while memory.size:
-        item = <uintptr_t> memory.pop()
-        if item & 1:
-            message_drop(<Message *> (item & ~<uintptr_t> 1))
-        else:
-            delivery_free(<Delivery *> item)
-    return 0
-
-
-cdef class Queue(Timed):
-
-    cdef int64_t oldest(self) except -2:
-        """As Backlog.oldest()."""
-        return self.backlog.oldest()
-
-    def age_ns(self):
-        """The age of the oldest message here, without deferred ones; 0 = there is none, -1 = it is on disk and
-        unreadable."""
-        cdef int64_t oldest_ns = self.oldest()
-        return max(wall_ns() - oldest_ns, 0) if oldest_ns > 0 else oldest_ns
+    cdef int end_change(self, size_t count) except -1:
+        self.backlog.disk.reader.skip_finished(SKIPPED_MAX)
+        return self.backlog.mark_dirty() if count else 0

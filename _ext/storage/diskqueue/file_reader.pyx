@@ -1,5 +1,8 @@
 """Reads a data file ahead, and decides what a read error means.
 
+What the page cache has is there at once. For anything else a reader of a running broker asks `cold_reads`, and has
+nothing until that comes; a start and a stop wait for the disk.
+
 If only some bytes cannot be read, they are damaged: the reader skips them. If the device returns nothing at all, it may
 come back: the reader skips nothing and tries again.
 """
@@ -7,11 +10,14 @@ come back: the reader skips nothing and tries again.
 from libc.errno cimport EBADMSG, EILSEQ, EINTR, EIO, ENODATA, errno
 from libc.stdint cimport uint64_t
 from libc.stdlib cimport free, malloc
+from posix.stat cimport fstat, struct_stat
 from posix.unistd cimport close, pread
 
 import os
 
+from nsqfast._ext.core.clock cimport monotonic_ns
 from nsqfast._ext.core.memory cimport account, charge
+from nsqfast._ext.storage.diskqueue.cold_reads cimport read_cached
 from nsqfast._ext.storage.diskqueue.file_window import open_file
 from nsqfast._ext.storage.diskqueue.segment import segment_path
 
@@ -22,6 +28,8 @@ cdef extern from "errno.h" nogil:
 
 cdef enum:
     AHEAD_SIZE = 65536
+    # The same where a disk has to be waited for.
+    COLD_SIZE = 262144
     # If so many bytes from the reader on cannot be read, the device has failed, not a sector.
     DEAD_SIZE = 1048576
 
@@ -33,16 +41,22 @@ cdef class FileReader:
     def __dealloc__(self):
         if self.read_fd >= 0:
             close(self.read_fd)
+        self.drop_pending()
         charge(&account, -self.ahead_capacity)
         free(self.ahead)
 
     cdef int fill(self, int64_t size) except -1:
-        """Have so many bytes from the reader's position on in memory; 0 if the file or the disk does not return them.
-        """
+        """Have so many bytes from the reader's position on in memory; 0 if the file or the disk does not return them,
+        or, while there is a `pending` read, not yet."""
         cdef int64_t offset = self.read_position - self.ahead_start, want
         if 0 <= offset and offset + size <= self.ahead_size:
             return 1
-        if self.read_position + size > self.read_end:
+        if self.read_position + size > self.read_end or self.pending is not NULL:
+            return 0
+        if self.cold_error:
+            error, self.cold_error = self.cold_error, 0
+            if not is_damage(error):
+                raise self.refuse(error)
             return 0
         if size > self.ahead_capacity:
             charge(&account, -self.ahead_capacity)
@@ -64,8 +78,42 @@ cdef class FileReader:
                 return 0    # resync() continues with another one
         self.ahead_start = self.read_position
         self.ahead_size = 0
-        self.ahead_size = self.read_ahead(size, min(self.ahead_capacity, self.read_end - self.read_position))
+        want = min(self.ahead_capacity, self.read_end - self.read_position)
+        if self.cold is not None and self.begin_read(size, want):
+            return size <= self.ahead_size
+        self.ahead_size = self.read_ahead(size, want)
         return size <= self.ahead_size
+
+    cdef bint begin_read(self, int64_t size, int64_t want) except -1:
+        """Read what is cached, or ask for what is not; False: read_ahead() has to find out what is wrong."""
+        cdef ssize_t got = read_cached(self.read_fd, self.ahead, want, self.read_position)
+        cdef struct_stat status
+        if 0 < got < want and fstat(self.read_fd, &status) == 0 and status.st_size <= self.read_position + got:
+            self.read_end = self.read_position + got    # someone truncated the file
+            size = got
+        if got > 0 and got >= size:
+            self.ahead_size = got
+            self.note_read(got)
+            return True
+        want = max(want, min(<int64_t> COLD_SIZE, self.read_end - self.read_position))
+        return got != 0 and self.cold.request(self, self.read_fd, self.read_position, want)
+
+    cdef int end_read(self, ColdRead *done) except -1:
+        charge(&account, done.size - self.ahead_capacity)
+        free(self.ahead)
+        self.ahead, done.data = done.data, NULL
+        self.ahead_capacity, self.ahead_start, self.ahead_size = done.size, done.position, done.got
+        self.cold_error = done.error
+        if done.error == 0 and done.got < done.size:
+            self.read_end = min(self.read_end, done.position + done.got)    # someone truncated the file
+        return self.note_read(done.got) if done.got else 0
+
+    cdef int note_read(self, int64_t size) except -1:
+        self.position.syncer.health.read_bytes += <uint64_t> size
+        if self.is_refused:
+            self.is_refused = False
+            self.position.syncer.health.was_read(self.position.prefix)
+        return 0
 
     cdef int64_t read_ahead(self, int64_t size, int64_t want) except -1:
         """Return how many bytes came; less than size: the rest is missing, or damaged."""
@@ -129,8 +177,17 @@ cdef class FileReader:
         if self.read_fd >= 0:
             close(self.read_fd)
         self.read_fd = -1
-        self.ahead_size = 0
+        self.ahead_size = self.cold_error = 0
+        if self.drop_pending() and not self.position.closed:
+            self.cold.timers.arm(self.taker, monotonic_ns())    # to ask again, from another place
         return 0
+
+    cdef bint drop_pending(self) noexcept:
+        """Whether there was a read that nobody is told of now."""
+        if self.pending is NULL:
+            return False
+        self.pending.owner = self.pending = NULL
+        return True
 
 
 cdef bint is_damage(int error) noexcept:

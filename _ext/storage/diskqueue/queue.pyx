@@ -62,7 +62,7 @@ cdef class DiskQueue(FileOwner):
         """Drop everything, unread or unfinished; later acks are ignored."""
         cdef DiskPosition position = self.position
         cdef int64_t first = position.kept.file, last = position.write_file
-        self.writer.gathered_count = self.writer.batch_size = self.writer.later_count = 0
+        self.writer.gathered_count = self.writer.batch_size = self.writer.postponed_count = 0
         position.postponed_acks = []
         if position.closed or position.acks is None:
             return 0
@@ -214,8 +214,8 @@ cdef class DiskQueue(FileOwner):
         return 0
 
     cdef bint close_idle(self) except -1:
-        """Close the files; written data is synced or being synced. False: a write is in progress."""
-        if self.writer.is_busy():
+        """Close the files; written data is synced or being synced. False: a write or a read is in progress."""
+        if self.writer.is_busy() or self.reader.pending is not NULL:
             return False
         self.writer.request_sync()
         self.reader.close_reader()

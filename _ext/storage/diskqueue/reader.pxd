@@ -3,6 +3,7 @@
 from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
 
 from nsqfast._ext.core.message cimport Message
+from nsqfast._ext.storage.diskqueue.cold_reads cimport ColdRead
 from nsqfast._ext.storage.diskqueue.file_reader cimport FileReader
 
 
@@ -44,6 +45,7 @@ cdef class DiskReader(FileReader):
 
     # Read
     cdef Message *pop(self, uint64_t *ordinal) except? NULL
+    cdef int end_read(self, ColdRead *done) except -1
     cdef int peek(self, const char **payload, size_t *size) except -1
     cdef int go_to(self, int64_t file, int64_t position) except -1
     cdef int next_file(self) except -1

@@ -18,6 +18,7 @@ import stat
 from nsqfast._ext.core.limits cimport MESSAGE_HEADER_SIZE
 from nsqfast._ext.core.memory cimport account, charge
 from nsqfast._ext.core.message cimport Message, get_be32, id_from_hex, message_drop, message_load
+from nsqfast._ext.storage.diskqueue.cold_reads cimport ColdRead
 from nsqfast._ext.storage.diskqueue.position cimport DiskPosition
 from nsqfast._ext.storage.diskqueue.recovery cimport count_records, record_start, set_aside
 from nsqfast._ext.storage.diskqueue.segment cimport RECORD_HEADER_SIZE, RECORD_SIZE_MIN, Segment, Span
@@ -104,8 +105,14 @@ cdef class DiskReader(FileReader):
                         payload[0] = data + RECORD_HEADER_SIZE
                         size[0] = n
                         return 1
-            if not self.resync():
+            if self.pending is not NULL or not self.resync():
                 return 0
+        return 0
+
+    cdef int end_read(self, ColdRead *done) except -1:
+        FileReader.end_read(self, done)
+        if self.depth == 0 and self.next_read < self.position.written:
+            return self.skip_finished(INT64_MAX)    # nobody else reads on
         return 0
 
     cdef int go_to(self, int64_t file, int64_t position) except -1:

@@ -18,6 +18,10 @@ import os
 from nsqfast._ext.core.clock cimport now_monotonic
 from nsqfast._ext.core.message cimport get_be16, get_be32, get_be64, id_from_hex, id_of_record
 from nsqfast._ext.storage.diskqueue.segment cimport RECORD_HEADER_SIZE, RECORD_SIZE_MIN
+from nsqfast._ext.storage.scan cimport (
+    AT_END, AT_LIMIT, DAMAGED, GONE, NO_MEMORY, RECORDS_MAX, TOO_LARGE, TOO_LATE, TOO_MANY_BYTES, TOO_MANY_RECORDS,
+    UNREADABLE, QueuePlace, Record, is_wanted, memmem,
+)
 
 cdef enum:
     # At least the pieces of two bodies of the largest size.
@@ -178,6 +182,13 @@ cdef class DiskScan:
     cdef bint has_all(self) noexcept nogil:
         """Whether it examined all that there was."""
         return self.ended == AT_END or (self.number == self.record_count and not self.is_cut)
+
+    cdef void go_behind(self, const Record *last, QueuePlace *place) noexcept:
+        place.shift = self.shift
+        if last is NULL:
+            place.index, place.file, place.position = self.first + <uint64_t> self.number, self.file, self.position
+        else:
+            place.index, place.file, place.position = last.index + 1, last.file, last.end
 
     cdef bint contains(self, Quest *quest, int64_t start, int64_t size) noexcept nogil:
         """Search a body of any size through the window."""

@@ -3,7 +3,7 @@
 from libc.stdint cimport uint64_t, uintptr_t
 
 from nsqfast._ext.core.budget cimport Budget
-from nsqfast._ext.storage.diskqueue.health cimport Health
+from nsqfast._ext.storage.health cimport Health
 
 
 cdef extern from "storage/diskqueue/syncer.h" nogil:

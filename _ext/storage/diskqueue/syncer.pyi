@@ -1,7 +1,7 @@
 from collections import OrderedDict
 from collections.abc import Callable
 
-from nsqfast._ext.storage.diskqueue.health import Health
+from nsqfast._ext.storage.health import Health
 
 class Syncer:
     on_pending: Callable[[], object] | None

@@ -18,7 +18,7 @@ from contextlib import suppress
 from itertools import chain
 
 from nsqfast._ext.core.budget cimport is_spent
-from nsqfast._ext.storage.diskqueue.health cimport Health
+from nsqfast._ext.storage.health cimport Health
 from nsqfast._ext.storage.diskqueue.segment import note_left
 
 cdef enum:

@@ -74,10 +74,10 @@ cdef class DiskWriter:
     cdef uint64_t append(self, Message *message, uint16_t attempts, bint taken) except 0:
         return self.gather(NULL, MESSAGE_HEADER_SIZE + <size_t>message.size, message, attempts, taken)
 
-    cdef int append_later(self, Message *message, uint16_t attempts) except -1:
+    cdef int append_postponed(self, Message *message, uint16_t attempts) except -1:
         """Like append, but the record is written together with others before write() and confirm()."""
         self.add(NULL, MESSAGE_HEADER_SIZE + <size_t>message.size, message, attempts, False)
-        self.later_count += 1
+        self.postponed_count += 1
         return 0
 
     cdef uint64_t move(self, uint64_t ordinal, Message *message, uint16_t attempts, bint taken) except 0:
@@ -193,7 +193,7 @@ cdef class DiskWriter:
 
     cdef int drop_batch(self) except -1:
         self.is_written = self.position.in_batch = False
-        self.gathered_count = self.batch_size = self.later_count = 0
+        self.gathered_count = self.batch_size = self.postponed_count = 0
         if self.batch_capacity > BATCH_KEEP_MAX or (account.level and self.batch_capacity > BATCH_KEEP_SHORT):
             free(self.batch)
             self.batch = NULL

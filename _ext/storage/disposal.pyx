@@ -10,19 +10,18 @@ from nsqfast._ext.core.message cimport Delivery, Message, delivery_free, message
 
 
 cdef class Disposal(Timed):
-    """One for all queues of a broker."""
+    """One for all queues of a broker. An engine that has files overrides has_files and remove_files."""
 
-    def __init__(self, Timers timers, Syncer syncer):
+    def __init__(self, Timers timers, object on_freed):
         self.timers = timers
-        self.syncer = syncer
+        self.on_freed = on_freed
         self.rings = []
         self.queues = []
         self.heaps = []
         self.callbacks = []
-        syncer.on_removable = self.begin
 
     cdef int add_ring(self, Ring ring) except -1:
-        """Free messages and deliveries of a backlog."""
+        """Free messages and deliveries of a queue's memory."""
         if ring.size:
             self.rings.append(ring)
             self.begin()
@@ -53,35 +52,37 @@ cdef class Disposal(Timed):
 
     cdef int on_deadline(self, int64_t now_ns) except -1:
         cdef Budget budget = begin_part()
-        cdef bint is_over = self.remove_some(&budget)
+        cdef bint is_over = self.remove_files(&budget)
+        if is_over:
+            self.call_waiting()
         if not self.free_some(&budget) or not is_over:
             return self.timers.arm(self, now_ns + 1)  # the rest follows in later turns
-        return self.syncer.announce()  # asks for a turn, in which the memory begins to be returned
+        self.on_freed()
+        return 0
 
     cdef int when_removed(self, object callback) except -1:
         """Call callback() once the files of everything emptied or deleted so far are gone."""
-        if self.syncer.removable or self.deletion_count:
+        if self.has_files() or self.deletion_count:
             self.callbacks.append(callback)
         else:
             callback()
         return 0
 
-    cdef bint remove_some(self, Budget *budget) except -1:
-        """False: the part ended before all files were removed, or the thread has more than enough of them."""
-        cdef dict removable = self.syncer.removable
-        while removable:
-            if not self.syncer.may_close():
-                return False
-            prefix, paths = removable.popitem()
-            if not self.syncer.remove_some(prefix, paths, budget):
-                removable[prefix] = paths
-                return False
+    cdef bint has_files(self) noexcept:
+        """Whether there are files to be removed."""
+        return False
+
+    cdef bint remove_files(self, Budget *budget) except -1:
+        """False: the part ended before all files were removed, or there are more than enough to be closed."""
+        return True
+
+    cdef int call_waiting(self) except -1:
         if self.deletion_count:
-            return True     # their files will be added
+            return 0        # their files will be added
         callbacks, self.callbacks = self.callbacks, []
         for callback in callbacks:
             callback()
-        return True
+        return 0
 
     cdef bint free_some(self, Budget *budget) except -1:
         """False: the part ended before all was freed."""
@@ -103,9 +104,8 @@ cdef class Disposal(Timed):
         """Free what is left, at the end of the process."""
         cdef Budget endless = Budget(0, INT64_MAX)
         self.timers.disarm(self)
-        for prefix in list(self.syncer.removable):
-            self.syncer.remove_now(prefix)
-        self.remove_some(&endless)  # calls the waiting callbacks
+        self.remove_files(&endless)
+        self.call_waiting()
         self.free_some(&endless)
         return 0
 

@@ -1,4 +1,4 @@
-"""Frees emptied and deleted messages, and removes their files, a part at a time."""
+"""Frees emptied and deleted messages, a part at a time, and lets an engine remove their files likewise."""
 
 from libc.stdint cimport int64_t
 
@@ -6,13 +6,12 @@ from nsqfast._ext.core.budget cimport Budget
 from nsqfast._ext.core.heap cimport DeadlineHeap, Timed, Timers
 from nsqfast._ext.core.in_flight_queue cimport InFlightQueue
 from nsqfast._ext.core.ring cimport Ring
-from nsqfast._ext.storage.diskqueue.syncer cimport Syncer
 
 
 cdef class Disposal(Timed):
     cdef Timers timers
-    cdef Syncer syncer
-    cdef list rings              # of a backlog: see there
+    cdef object on_freed         # called when all is freed: its memory can be returned
+    cdef list rings              # of a ChannelStore's memory
     cdef list queues             # of messages in flight
     cdef list heaps              # of deferred messages
     cdef list callbacks          # for the moment when no file is left to be removed
@@ -24,7 +23,9 @@ cdef class Disposal(Timed):
     cdef int end_deletion(self) except -1
     cpdef int begin(self) except -1
     cdef int when_removed(self, object callback) except -1
-    cdef bint remove_some(self, Budget *budget) except -1
+    cdef bint has_files(self) noexcept
+    cdef bint remove_files(self, Budget *budget) except -1
+    cdef int call_waiting(self) except -1
     cdef bint free_some(self, Budget *budget) except -1
     cdef int finish(self) except -1
     cdef int on_deadline(self, int64_t now_ns) except -1

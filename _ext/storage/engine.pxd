@@ -1,0 +1,181 @@
+"""What a broker asks of the storage of its messages: three classes, which an engine derives its own from.
+
+    Store          of a broker: opens the others, gives tickets for what is written, closes all queues at a stop
+    TopicStore     the queues of a topic as one: either all of them keep what is put, or none
+    ChannelStore   one queue: of a channel, or of a topic that has no channel yet or may not pass on
+
+One thread calls everything. Nothing below this module is known above it (tests/source/test_layers.py), except that the
+broker of a program gets its engine from `engines`. A reader who wants to know an engine begins with `memory`.
+"""
+
+from libc.stdint cimport int64_t, uint64_t
+
+from nsqfast._ext.core.heap cimport Timed, Timers
+from nsqfast._ext.core.message cimport Delivery, Message
+from nsqfast._ext.core.ring cimport Ring
+from nsqfast._ext.core.settings cimport Settings
+from nsqfast._ext.storage.disposal cimport Disposal
+from nsqfast._ext.storage.health cimport Health
+from nsqfast._ext.storage.scan cimport QueuePlace, Scan
+
+
+ctypedef struct Tickets:
+    # Numbers of batches of fsyncs, which run in order.
+    uint64_t open            # covers what is written now
+    uint64_t done            # everything up to here was attempted
+    uint64_t failed          # the last in which something failed; 0 = none
+    uint64_t last            # when it is done, everything is
+    int error                # errno of the first failure that completed() has not told; 0 = none
+
+
+cdef class Store:
+    cdef readonly Settings settings
+    cdef readonly Timers timers
+    cdef readonly Health health      # what fails, and what was read and written
+    cdef Disposal disposal           # frees what was emptied or deleted
+    cdef public object on_pending    # called without arguments: start_batch() has something to do
+    cdef public object before_write  # the same before a write that must not be gathered with those that are postponed
+    cdef Py_ssize_t stored_count     # messages that came back and were written one by one, in this turn
+
+    # Open the queue of the topic with that name, and what is left of it from an earlier run.
+    # An ephemeral one leaves nothing.
+    cdef TopicStore open_topic(self, str name, bint is_ephemeral)
+
+    # How far the fsyncs are: an OK waits until the ticket that it was given is done.
+    cdef Tickets tickets(self) noexcept
+
+    # At the end of a turn: start the fsyncs that it asked for, unless some are running; completed() will then.
+    # Return whether any are running.
+    cdef bint start_batch(self) except -1
+
+    # When fileno() is readable: return the ticket up to which all is done, and the error of what failed since the last
+    # call, or "". What follows from a finished fsync is done by the engine, in this and later turns.
+    cdef tuple completed(self)
+    cdef int fileno(self) except -1
+
+    # Block until the ticket is done, or for so long (-1: for ever); return whether it is.
+    cdef bint wait(self, uint64_t ticket, int timeout_ms) except -1
+
+    # How many of this queue's messages a kill would lose, of those in it and so many taken from it and not finished.
+    cdef int64_t count_unstored(self, ChannelStore queue, int64_t taken) noexcept
+
+    # A stop has begun: what is in memory is written, and what was taken from the queue is added by the caller.
+    # None: nothing of it outlives the process.
+    cdef Closing begin_closing(self, ChannelStore queue)
+
+    # Close the queues of an iterator, each when it comes. on_progress(those synced, those closed) is called several
+    # times a second. Return the OSErrors of those that could not be closed well.
+    cdef list close_queues(self, object queues, object on_progress)
+
+    # All queues are closed: free and remove what is left.
+    cdef int close(self) except -1
+
+
+cdef class TopicStore:
+    cdef ChannelStore own            # what waits until it may be passed on
+    cdef list stores                 # ChannelStore
+
+    # Open the queue of a channel.
+    cdef ChannelStore open_channel(self, str name, bint is_ephemeral)
+
+    # A channel is about to be deleted: what is put does not go to its queue any more.
+    cdef int forget_channel(self, ChannelStore channel) except -1
+
+    # Gather what is put into all of its queues, or only into one, until end() or roll_back().
+    cdef int begin(self, ChannelStore only) except -1
+
+    # Write what was gathered, and what was postponed. OSError: none of the queues has any of it.
+    cdef int end(self, ChannelStore only) except -1
+
+    # Return to the state at the begin; after an end() that failed there is nothing left to do.
+    cdef int roll_back(self, ChannelStore only) except -1
+
+    # Whether the next put into the channel is a write. If not, roll_back() of the channel undoes that put alone.
+    cdef bint needs_write(self, ChannelStore channel) noexcept
+
+    # Whether so many can be put into all channels in the time of so many puts into memory.
+    cdef bint fits(self, uint64_t count, uint64_t put_max) noexcept
+
+    # The ticket that an OK has to wait for after a put into all channels, or into its own queue; 0 = none.
+    cdef uint64_t ticket(self, bint is_own) except? 0
+
+    # What was taken from that queue is in `only`, or in all queues of this topic, too, and about to be finished there:
+    # after a power failure it comes again unless the new place is on disk.
+    cdef int note_copies(self, ChannelStore source, ChannelStore only) except -1
+
+    # Whether more was passed on than should be before an fsync.
+    cdef bint is_ahead(self) noexcept
+
+
+cdef class ChannelStore:
+    # Its next messages: Message * with its lowest bit set, or Delivery * of one that came back. May be empty.
+    cdef Ring memory
+    cdef Timed taker                 # is armed as soon as a pending take() can go on
+
+    # Keep one more reference. False: it is full, keeps nothing on disk, and nobody waits for the message.
+    # OSError: not kept.
+    cdef bint put(self, Message *message, bint is_wanted) except -1
+
+    # Remove and return the oldest; OSError: it cannot be read now. NULL: none is left, or, with a depth, not yet. If
+    # is_pending, the taker is armed when it is there.
+    cdef Delivery *take(self) except? NULL
+    cdef bint is_pending
+
+    # A message that was taken is finished, or is stored elsewhere now. It is freed.
+    cdef int done(self, Delivery *delivery) except -1
+
+    # A message that was taken goes behind all others. It is never lost: what a disk refuses stays in memory.
+    cdef int requeue(self, Delivery *delivery) except -1
+
+    # A message is kept outside the queue until it is due: a new one (OSError: it is not kept), or one that was taken,
+    # with its new attempts. done() or requeue() ends that.
+    cdef int defer(self, Delivery *delivery, bint is_new) except -1
+
+    # The next of the messages that were deferred when the broker stopped, and when it is due (Unix time); NULL: no
+    # more. Called before everything else.
+    cdef Delivery *next_found(self, int64_t *due_ns) except? NULL
+
+    # How many are in it, without those taken and deferred.
+    cdef int64_t depth(self) noexcept
+
+    # When the oldest in it was published; 0 = there is none, -1 = unreadable.
+    cdef int64_t oldest(self) except -2
+
+    # Correct a place that was noted earlier, set how many messages a scan can see, and return the place's index behind
+    # all of them.
+    cdef uint64_t locate(self, QueuePlace *place, int64_t *visible_count) except? 0
+
+    # Look at what is behind the memory's messages, from that place to that index, and change nothing; None: nothing
+    # is there.
+    cdef Scan scan(self, QueuePlace *place, uint64_t end)
+
+    # Drop all that is in it; what was taken can still be finished.
+    cdef int empty(self) except -1
+
+    # The same, and remove its files.
+    cdef int delete(self) except -1
+
+
+cdef class Closing:
+    cdef readonly int64_t lost_count
+    cdef readonly object error       # the OSError that lost messages; None = nothing is lost
+
+    # Write it and free it, whether that succeeds or not.
+    cdef int add(self, Delivery *delivery) except -1
+
+    # The same for deferred ones, after all others: it is due at that Unix time.
+    cdef int add_deferred(self, Delivery *delivery, int64_t due_ns) except -1
+
+    # Write what is not written yet.
+    cdef int end(self) except -1
+
+
+# Inline, since they are asked for each message.
+cdef inline int64_t disk_depth(ChannelStore queue) noexcept:
+    """How many of them are not in memory."""
+    return queue.depth() - <int64_t> queue.memory.size
+
+
+cdef inline bint has_next(ChannelStore queue) noexcept:
+    """Whether there is a message to be taken, at once or soon."""
+    return queue.memory.size > 0 or queue.depth() > 0

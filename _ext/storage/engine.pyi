@@ -1,0 +1,15 @@
+from contextlib import AbstractContextManager
+
+from nsqfast._ext.core.heap import Timers
+from nsqfast._ext.core.settings import Settings
+from nsqfast._ext.storage.health import Health
+
+class Store:
+    settings: Settings
+    timers: Timers
+    health: Health
+    def figures(self) -> tuple[int, int, float]: ...
+    def starting(self) -> AbstractContextManager[None]: ...
+
+class TopicStore: ...
+class ChannelStore: ...

@@ -1,0 +1,124 @@
+"""The classes of the contract, without an engine: what each method promises stands in engine.pxd."""
+
+from contextlib import nullcontext
+
+
+cdef class Store:
+    cdef TopicStore open_topic(self, str name, bint is_ephemeral):
+        pass
+
+    cdef Tickets tickets(self) noexcept:
+        pass
+
+    cdef bint start_batch(self) except -1:
+        pass
+
+    cdef tuple completed(self):
+        pass
+
+    cdef int fileno(self) except -1:
+        pass
+
+    cdef bint wait(self, uint64_t ticket, int timeout_ms) except -1:
+        pass
+
+    cdef int64_t count_unstored(self, ChannelStore queue, int64_t taken) noexcept:
+        pass
+
+    cdef Closing begin_closing(self, ChannelStore queue):
+        pass
+
+    cdef list close_queues(self, object queues, object on_progress):
+        pass
+
+    cdef int close(self) except -1:
+        pass
+
+    def figures(self):
+        """Return how many fsyncs were done, how many of them failed, and the seconds they took."""
+        return 0, 0, 0.0
+
+    def starting(self):
+        """Return a context in which many topics are opened, one after the other."""
+        return nullcontext()
+
+
+cdef class TopicStore:
+    cdef ChannelStore open_channel(self, str name, bint is_ephemeral):
+        pass
+
+    cdef int forget_channel(self, ChannelStore channel) except -1:
+        pass
+
+    cdef int begin(self, ChannelStore only) except -1:
+        pass
+
+    cdef int end(self, ChannelStore only) except -1:
+        pass
+
+    cdef int roll_back(self, ChannelStore only) except -1:
+        pass
+
+    cdef bint needs_write(self, ChannelStore channel) noexcept:
+        pass
+
+    cdef bint fits(self, uint64_t count, uint64_t put_max) noexcept:
+        pass
+
+    cdef uint64_t ticket(self, bint is_own) except? 0:
+        pass
+
+    cdef int note_copies(self, ChannelStore source, ChannelStore only) except -1:
+        pass
+
+    cdef bint is_ahead(self) noexcept:
+        pass
+
+
+cdef class ChannelStore:
+    cdef bint put(self, Message *message, bint is_wanted) except -1:
+        pass
+
+    cdef Delivery *take(self) except? NULL:
+        pass
+
+    cdef int done(self, Delivery *delivery) except -1:
+        pass
+
+    cdef int requeue(self, Delivery *delivery) except -1:
+        pass
+
+    cdef int defer(self, Delivery *delivery, bint is_new) except -1:
+        pass
+
+    cdef Delivery *next_found(self, int64_t *due_ns) except? NULL:
+        pass
+
+    cdef int64_t depth(self) noexcept:
+        pass
+
+    cdef int64_t oldest(self) except -2:
+        pass
+
+    cdef uint64_t locate(self, QueuePlace *place, int64_t *visible_count) except? 0:
+        pass
+
+    cdef Scan scan(self, QueuePlace *place, uint64_t end):
+        pass
+
+    cdef int empty(self) except -1:
+        pass
+
+    cdef int delete(self) except -1:
+        pass
+
+
+cdef class Closing:
+    cdef int add(self, Delivery *delivery) except -1:
+        pass
+
+    cdef int add_deferred(self, Delivery *delivery, int64_t due_ns) except -1:
+        pass
+
+    cdef int end(self) except -1:
+        pass

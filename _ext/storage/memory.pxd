@@ -1,0 +1,32 @@
+"""The engine that keeps everything in memory: what the contract asks, and no more."""
+
+from libc.stdint cimport int64_t, uint64_t
+
+from nsqfast._ext.core.message cimport Delivery, Message
+from nsqfast._ext.storage.engine cimport ChannelStore, Store, TopicStore
+
+
+cdef class MemoryStore(Store):
+    cdef int event_fd            # is never readable
+
+
+cdef class MemoryTopic(TopicStore):
+    cdef Store store
+    cdef str name
+
+    cdef ChannelStore open_queue(self, str name, bint is_ephemeral)
+
+
+cdef class MemoryQueue(ChannelStore):
+    cdef Store store
+    cdef bint is_limited         # as ephemeral ones are: what does not fit is lost
+    cdef int64_t memory_max
+    cdef size_t mark_size        # of the memory at the begin of a put; NO_MARK: there is nothing to undo
+
+    cdef bint needs_write(self) noexcept
+    cdef int begin(self) except -1
+    cdef int write(self) except -1
+    cdef int confirm(self) except -1
+    cdef int roll_back(self) except -1
+    cdef int remember(self, Message *message) except -1
+    cdef Delivery *new_delivery(self, Message *message, uint64_t ordinal) except NULL

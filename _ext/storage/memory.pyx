@@ -1,0 +1,217 @@
+"""Nothing outlives the process and nothing is waited for, so every ticket is 0. Tests run the broker on it; ephemeral
+queues of other engines are of it, and so is what these engines hold in memory."""
+
+from libc.stdint cimport INT64_MAX, uintptr_t
+from posix.unistd cimport close as close_fd
+
+import os
+
+from nsqfast._ext.core.budget cimport Budget
+from nsqfast._ext.core.heap cimport Timers
+from nsqfast._ext.core.memory cimport account
+from nsqfast._ext.core.message cimport delivery_free, delivery_new, message_drop, message_fetch, message_keep
+from nsqfast._ext.core.ring cimport Ring
+from nsqfast._ext.core.settings cimport Settings
+from nsqfast._ext.storage.disposal cimport Disposal, drop_ring
+from nsqfast._ext.storage.engine cimport Tickets
+from nsqfast._ext.storage.health cimport Health
+from nsqfast._ext.storage.scan cimport QueuePlace
+
+cdef enum:
+    # How many messages ahead the processor prefetches.
+    AHEAD_COUNT = 6
+
+cdef size_t NO_MARK = <size_t> -1
+
+
+cdef class MemoryStore(Store):
+    def __init__(self, Settings settings, Timers timers):
+        self.settings, self.timers = settings, timers
+        self.health = Health()
+        self.disposal = Disposal(timers, self.announce)
+        self.event_fd = os.eventfd(0)
+
+    def __dealloc__(self):
+        if self.event_fd > 0:
+            close_fd(self.event_fd)
+
+    def announce(self):
+        """Ask for a turn."""
+        if self.on_pending is not None:
+            self.on_pending()
+
+    cdef TopicStore open_topic(self, str name, bint is_ephemeral):
+        return MemoryTopic(self, name, is_ephemeral)
+
+    cdef Tickets tickets(self) noexcept:
+        return Tickets(1, 0, 0, 0, 0)
+
+    cdef tuple completed(self):
+        return 0, ""
+
+    cdef int fileno(self) except -1:
+        return self.event_fd
+
+    cdef bint wait(self, uint64_t ticket, int timeout_ms) except -1:
+        return True
+
+    cdef list close_queues(self, object queues, object on_progress):
+        count = len(list(queues))
+        on_progress(count, count)
+        return []
+
+    cdef int close(self) except -1:
+        return self.disposal.finish()
+
+
+cdef class MemoryTopic(TopicStore):
+    """`open_queue` makes the queues, so an engine whose queues are MemoryQueues puts into all of them like this one."""
+
+    def __init__(self, Store store, str name, bint is_ephemeral):
+        self.store, self.name = store, name
+        self.own = self.open_queue(name, is_ephemeral)
+        self.stores = []
+
+    cdef ChannelStore open_queue(self, str name, bint is_ephemeral):
+        return MemoryQueue(self.store, is_ephemeral)
+
+    cdef ChannelStore open_channel(self, str name, bint is_ephemeral):
+        self.stores.append(self.open_queue(f"{self.name}:{name}", is_ephemeral))
+        return self.stores[len(self.stores) - 1]
+
+    cdef int forget_channel(self, ChannelStore channel) except -1:
+        self.stores.remove(channel)
+        return 0
+
+    cdef int begin(self, ChannelStore only) except -1:
+        cdef MemoryQueue queue
+        if only is not None:
+            return (<MemoryQueue> only).begin()
+        for queue in self.stores:
+            queue.begin()
+        return (<MemoryQueue> self.own).begin()
+
+    cdef int end(self, ChannelStore only) except -1:
+        cdef MemoryQueue queue
+        try:
+            if only is not None:
+                (<MemoryQueue> only).write()
+                return (<MemoryQueue> only).confirm()
+            (<MemoryQueue> self.own).write()
+            for queue in self.stores:
+                queue.write()
+        except BaseException:
+            self.roll_back(only)
+            raise
+        for queue in self.stores:
+            queue.confirm()
+        return (<MemoryQueue> self.own).confirm()
+
+    cdef int roll_back(self, ChannelStore only) except -1:
+        cdef MemoryQueue queue
+        if only is not None:
+            return (<MemoryQueue> only).roll_back()
+        for queue in self.stores:
+            queue.roll_back()
+        return (<MemoryQueue> self.own).roll_back()
+
+    cdef bint needs_write(self, ChannelStore channel) noexcept:
+        return (<MemoryQueue> channel).needs_write()
+
+    cdef bint fits(self, uint64_t count, uint64_t put_max) noexcept:
+        return count * <uint64_t> len(self.stores) <= put_max
+
+
+cdef class MemoryQueue(ChannelStore):
+    def __init__(self, Store store, bint is_limited):
+        self.store, self.is_limited = store, is_limited
+        self.memory_max = store.settings.mem_queue_size
+        self.memory = Ring()
+        self.mark_size = NO_MARK
+
+    def __dealloc__(self):
+        cdef Budget endless = Budget(0, INT64_MAX)
+        # A broker that is dropped without close() must not leak: memory.pop() does not own its items.
+        if self.memory is not None:
+            drop_ring(self.memory, &endless)
+
+    cdef bint put(self, Message *message, bint is_wanted) except -1:
+        if self.is_limited and not is_wanted and (<int64_t> self.memory.size >= self.memory_max or account.level):
+            return False
+        self.remember(message)
+        return True
+
+    cdef int remember(self, Message *message) except -1:
+        self.memory.push(<void *> (<uintptr_t> message | 1))
+        message_keep(message)
+        return 0
+
+    cdef Delivery *take(self) except? NULL:
+        cdef uintptr_t item = <uintptr_t> self.memory.ahead(AHEAD_COUNT)
+        if item & 1:
+            # In a long queue it has left the caches since it was published.
+            message_fetch(<Message *> (item & ~<uintptr_t> 1))
+        item = <uintptr_t> self.memory.pop()
+        if not item & 1:
+            return <Delivery *> item
+        return self.new_delivery(<Message *> (item & ~<uintptr_t> 1), 0)
+
+    cdef Delivery *new_delivery(self, Message *message, uint64_t ordinal) except NULL:
+        """Takes the reference over."""
+        cdef Delivery *delivery = delivery_new(message)
+        if delivery is NULL:
+            raise MemoryError
+        delivery.ordinal = ordinal
+        return delivery
+
+    cdef int done(self, Delivery *delivery) except -1:
+        delivery_free(delivery)
+        return 0
+
+    cdef int requeue(self, Delivery *delivery) except -1:
+        delivery.owner = 0
+        return self.memory.push(<void *> delivery)
+
+    cdef int64_t depth(self) noexcept:
+        return <int64_t> self.memory.size
+
+    cdef int64_t oldest(self) except -2:
+        cdef uintptr_t item = <uintptr_t> self.memory.ahead(0)
+        if item & 1:
+            return (<Message *> (item & ~<uintptr_t> 1)).timestamp_ns
+        return (<Delivery *> item).message.timestamp_ns if item else 0
+
+    cdef uint64_t locate(self, QueuePlace *place, int64_t *visible_count) except? 0:
+        place.index = place.file = place.position = place.shift = visible_count[0] = 0
+        return 0
+
+    cdef int empty(self) except -1:
+        return self.store.disposal.add_ring(self.memory.take_all())
+
+    cdef int delete(self) except -1:
+        return self.empty()
+
+    # The put of a topic into this one of its queues.
+
+    cdef bint needs_write(self) noexcept:
+        self.mark_size = self.memory.size
+        return False
+
+    cdef int begin(self) except -1:
+        self.mark_size = self.memory.size
+        return 0
+
+    cdef int write(self) except -1:
+        """What is written is not in the queue before confirm()."""
+        return 0
+
+    cdef int confirm(self) except -1:
+        self.mark_size = NO_MARK
+        return 0
+
+    cdef int roll_back(self) except -1:
+        """After a write() or before it."""
+        while self.memory.size > self.mark_size:
+            message_drop(<Message *> (<uintptr_t> self.memory.pop_last() & ~<uintptr_t> 1))
+        self.mark_size = NO_MARK
+        return 0

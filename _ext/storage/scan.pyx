@@ -1,0 +1,21 @@
+"""The class of the contract: what each method promises stands in scan.pxd."""
+
+
+cdef class Scan:
+    cdef void run(self, Quest *quest) noexcept nogil:
+        pass
+
+    cdef bint has_all(self) noexcept nogil:
+        pass
+
+    cdef void go_behind(self, const Record *last, QueuePlace *place) noexcept:
+        pass
+
+    cdef size_t sort_out(self) except? 0:
+        pass
+
+    cdef int requeue(self, size_t count) except -1:
+        pass
+
+    cdef int finish(self, size_t count) except -1:
+        pass
