@@ -27,8 +27,8 @@ cdef class Client(Timed):
 cdef class Consumer:
     cdef readonly Client client      # its connection; None = there is none
     cdef uint64_t number             # unique in this process; 0 = no consumer
-    cdef int64_t rdy
-    cdef int64_t in_flight
+    cdef readonly int64_t rdy
+    cdef readonly int64_t in_flight
     cdef InFlightQueue in_flight_queue    # what is in flight to it; None until it joins a channel
     cdef TimedNode due               # in the channel's Timeouts
     cdef bint is_watched             # whether `due` is there
@@ -36,7 +36,7 @@ cdef class Consumer:
     cdef int64_t held_since_ns       # the last FIN or REQ, or since when it has had messages; timeouts do not end that
     cdef int64_t timed_out_ns        # when a message in flight to it last timed out
     cdef readonly uint64_t timeout_count
-    cdef int sample_percent          # 0 = all messages
+    cdef readonly int sample_percent     # 0 = all messages
     cdef int distance
     cdef bint is_in_ring             # in the channel's ready ring
     cdef bint is_taking              # in the list of consumers that are handed messages in the next turn

@@ -6,6 +6,9 @@ class Client(Timed): ...
 
 class Consumer:
     client: Any  # the connection, which stands above
+    rdy: int
+    in_flight: int
+    sample_percent: int
     timeout_count: int
     def held_ns(self) -> int: ...
     def oldest_in_flight_ns(self) -> int: ...

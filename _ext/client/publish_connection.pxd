@@ -71,5 +71,5 @@ cdef class Dispatcher:
     cdef int fail(self, Pending pending, object error) except -1
     cdef int fail_in_place(self, Pending pending, object error) except -1
     cdef int on_refused(self, Pending pending, str text) except -1
-    cdef int take_back(self, PublishConnection connection, list left) except -1
+    cdef int on_ended(self, PublishConnection connection, list left) except -1
     cpdef bint has_room(self)

@@ -97,7 +97,7 @@ cdef class PublishConnection(ClientConnection):
         if self.dispatcher is not None:
             left = list(self.waiting)
             self.waiting.clear()
-            self.dispatcher.take_back(self, left)
+            self.dispatcher.on_ended(self, left)
             self.dispatcher = None
         self.continue_poll_later = None  # refers back to this object
         return ClientConnection.end(self)
@@ -307,8 +307,8 @@ cdef class Dispatcher:
             return 0
         return self.fail(pending, error)
 
-    cdef int take_back(self, PublishConnection connection, list left) except -1:
-        """A connection ended: send its unanswered publishes over another one, let them wait, or fail them."""
+    cdef int on_ended(self, PublishConnection connection, list left) except -1:
+        """Send the connection's unanswered publishes over another one, let them wait, or fail them."""
         cdef Pending pending
         cdef Py_ssize_t certain_from = 0 if connection.was_refused else len(left) - connection.unsent
         cdef list again = []

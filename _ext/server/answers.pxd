@@ -1,5 +1,6 @@
 """What one client is sent, in the order of its commands, and what of it waits for the disk."""
 
+cimport cython
 from libc.stdint cimport uint64_t
 
 from nsqfast._ext.broker.consumer cimport Client
@@ -8,6 +9,7 @@ from nsqfast._ext.broker.topic cimport Topic
 from nsqfast._ext.protocol.buffer cimport WriteBuffer
 
 
+@cython.final
 cdef class Answers:
     cdef Registry registry
     cdef Client client                # who gets them

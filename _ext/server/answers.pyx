@@ -2,6 +2,8 @@
 
 from collections import deque
 
+cimport cython
+
 from nsqfast._ext.core.limits cimport FRAME_RESPONSE
 from nsqfast._ext.protocol.frame cimport write_ok
 
@@ -12,6 +14,7 @@ from nsqfast.wire.refusals import PUBLISH_REFUSED
 cdef bytes OK = encode(FRAME_RESPONSE, b"OK")
 
 
+@cython.final
 cdef class Answers:
     """Those to one client. It counts what the client has published, too: that is known when it is answered."""
 

@@ -1,5 +1,6 @@
 """The permissions of a client, if auth servers are configured (spec nsqd-tcp §11)."""
 
+cimport cython
 from libc.stdint cimport int64_t
 
 from nsqfast._ext.broker.consumer cimport Client
@@ -12,6 +13,7 @@ cdef class Pause(Timed):
     cdef Client client
 
 
+@cython.final
 cdef class Auth(Timed):
     cdef Registry registry
     cdef Client client

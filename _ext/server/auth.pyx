@@ -5,6 +5,8 @@ secret of AUTH. So does a subscription by itself: it ends if it would not be all
 could be asked.
 """
 
+cimport cython
+
 from nsqfast._ext.core.clock cimport monotonic_ns
 
 from nsqfast.errors import ProtocolError
@@ -24,6 +26,7 @@ cdef class Pause(Timed):
         return self.client.go_on()
 
 
+@cython.final
 cdef class Auth(Timed):
     """The permissions of one client, which must AUTH if the registry has an authorizer."""
 

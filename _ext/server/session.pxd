@@ -1,5 +1,6 @@
 """The commands of protocol V2 (spec nsqd-tcp §4, §5) of one client."""
 
+cimport cython
 from libc.stdint cimport int64_t, uint64_t
 
 from nsqfast._ext.broker.channel cimport Channel, Outcome
@@ -8,13 +9,13 @@ from nsqfast._ext.broker.deferral_end cimport DeferralEnd
 from nsqfast._ext.broker.registry cimport Registry
 from nsqfast._ext.broker.topic cimport Topic
 from nsqfast._ext.core.log_quota cimport LogQuota
-from nsqfast._ext.core.message cimport Delivery
 from nsqfast._ext.protocol.buffer cimport ReadBuffer, WriteBuffer
 from nsqfast._ext.protocol.command cimport Line, MpubScan
 from nsqfast._ext.server.answers cimport Answers
 from nsqfast._ext.server.auth cimport Auth
 
 
+@cython.final
 cdef class Session(Consumer):
     cdef Registry registry
     cdef ReadBuffer input
@@ -76,9 +77,6 @@ cdef class Session(Consumer):
     cdef int on_flushed(self) except -1
     cdef int refill_window(self) except -1
     cdef bint is_crowded(self) noexcept
-    cdef bint wants(self) noexcept
-    cdef int deliver(self, Delivery *delivery) except -1
-    cdef int take_more(self) except -1
 
     cdef Py_ssize_t step(self, const char *data, Py_ssize_t size) except -1
     cdef Py_ssize_t run(self, const char *data, Py_ssize_t size, Line *line) except -1

@@ -1,9 +1,10 @@
-from typing import Any
+from typing import Any, final
 
 from nsqfast._ext.broker.channel import Channel
 from nsqfast._ext.broker.consumer import Client, Consumer
 from nsqfast._ext.broker.registry import Registry
 
+@final
 class Session(Consumer):
     state: int
     channel: Channel | None
@@ -15,9 +16,6 @@ class Session(Consumer):
     message_count: int
     finish_count: int
     requeue_count: int
-    ready_count: int
-    in_flight_count: int
-    sample_rate: int
     grant: Any
     deflate: bool
     snappy: bool

@@ -12,6 +12,7 @@ A command that has to wait sets `is_blocked`, consumes nothing and is run again 
 
 import logging
 
+cimport cython
 from libc.stdint cimport int32_t
 from libc.string cimport memcmp
 
@@ -63,6 +64,7 @@ cdef enum:
     TOPIC_UNITS = 4
 
 
+@cython.final
 cdef class Session(Consumer):
     """One client that speaks V2: bytes of `input` become commands, their answers stand in `output`."""
 
@@ -768,18 +770,6 @@ cdef class Session(Consumer):
     def grant(self):
         """What an auth server granted; None before AUTH."""
         return self.auth.grant
-
-    @property
-    def ready_count(self):
-        return self.rdy
-
-    @property
-    def in_flight_count(self):
-        return self.in_flight
-
-    @property
-    def sample_rate(self):
-        return self.sample_percent
 
 
 cdef str text(const char *data, Py_ssize_t size):

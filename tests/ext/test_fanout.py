@@ -217,6 +217,24 @@ def test_a_refusal_stands_behind_the_answers_before_it(durable):
     assert durable.topic.message_count == 0
 
 
+def test_a_refusal_spares_answers_to_the_same_topic_that_wait_for_the_same_fsync(durable):
+    durable.obstacle.rmdir()
+    peer = Peer(durable.registry)
+    peer.send(b"PUB u\n" + sized(b"1"))
+    durable.registry.turn.end()  # while its fsync is on the way, all that follows waits for the next one
+    peer.send(COMMANDS["PUB"] * 2)
+    durable.registry.turn.end()
+    durable.channels["b"].empty()
+    obstacle = durable.obstacle.with_name("t:b.diskqueue.000001.dat")
+    obstacle.mkdir()
+    peer.send(COMMANDS["PUB"])
+    durable.settle()
+    assert [kind for kind, _ in peer.decode_all()] == [0, 0, 0, 1]
+    assert peer.session.pub_counts() == {"u": 1, "t": 2}
+    assert durable.topic.message_count == 2
+    obstacle.rmdir()
+
+
 def test_a_deferred_publish_is_not_refused_with_what_comes_behind_it(durable):
     durable.obstacle.rmdir()
     peer = Peer(durable.registry)

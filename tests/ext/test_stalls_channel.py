@@ -409,7 +409,7 @@ class Books:
 
     def check(self):
         assert self.total() == len(self.left)
-        mine = sum(peer.session.in_flight_count for peer in self.peers)
+        mine = sum(peer.session.in_flight for peer in self.peers)
         assert mine <= self.channel.in_flight_count
 
 
