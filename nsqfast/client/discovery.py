@@ -8,7 +8,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, urlsplit, urlunsplit
 
 import orjson
@@ -31,6 +31,7 @@ UNKNOWN_TOPIC = b"TOPIC_NOT_FOUND"
 ANSWER_SIZE_MAX = 16 << 20  # bytes: some 80,000 nsqd, or 200,000 topics
 PROBE_TIMEOUT_S = 2.0
 PROBE_SIZE = 64
+SHOWN_SIZE = 100  # bytes of a foreign answer in an error
 PROBED = {
     "nsqd": "this is the TCP port of an nsqd; give it as nsqd=, or nsqlookupd's HTTP port (4161 as a rule)",
     "nsqlookupd": "this is nsqlookupd's TCP port; give its HTTP port (4161 as a rule)",
@@ -67,16 +68,28 @@ def lookup_url(address: str, topic: str) -> str:
     return urlunsplit((parts.scheme, parts.netloc, path, query, ""))
 
 
+def read_object(reply: bytes, *, is_bare: bool) -> dict[str, Any]:
+    """The object in an answer, which an old release wraps in an envelope; ConnectError if there is none."""
+    try:
+        answer = orjson.loads(reply)
+    except ValueError:
+        answer = None
+    if isinstance(answer, dict) and not is_bare:
+        answer = answer.get("data", answer)
+    if not isinstance(answer, dict):
+        raise ConnectError(f"not an answer of NSQ: {reply[:SHOWN_SIZE]!r}")
+    return answer
+
+
 def addresses_in(
     reply: bytes, logger: Logger = log, *, is_bare: bool, port: str = "tcp_port"
 ) -> set[str]:
-    """The `host:port` of every producer; an old nsqlookupd wraps its answer in an envelope."""
+    """The `host:port` of every producer."""
     try:
-        answer = orjson.loads(reply)
-        found = answer if is_bare else answer.get("data", answer)
+        found = read_object(reply, is_bare=is_bare)
         addresses = {_address(producer, port) for producer in found.get("producers") or ()}
-    except (ValueError, AttributeError, KeyError, TypeError):
-        raise ConnectError(f"not an answer of nsqlookupd: {reply[:100]!r}") from None
+    except (ConnectError, KeyError, TypeError):
+        raise ConnectError(f"not an answer of nsqlookupd: {reply[:SHOWN_SIZE]!r}") from None
     return {address for address in addresses if _is_usable(address, logger)}
 
 
@@ -113,6 +126,27 @@ def open_session(
     return aiohttp.ClientSession(
         headers=plain | dict(headers or {}), timeout=timeout, auto_decompress=False
     )
+
+
+class Reply(NamedTuple):
+    """An answer with any status."""
+
+    status: int
+    body: bytes
+    is_bare: bool  # not in the envelope of old releases
+
+
+async def ask(
+    session: "aiohttp.ClientSession",
+    url: str,
+    tls: "ssl.SSLContext | None",
+    size_max: int = ANSWER_SIZE_MAX,
+) -> Reply:
+    """GET; aiohttp's errors, or ConnectError of `read_answer`. Without `tls`, what the system trusts."""
+    async with session.get(url, ssl=tls or True) as response:
+        body = await read_answer(response, size_max)
+        is_bare = response.headers.get("X-NSQ-Content-Type") == "nsq; version=1.0"
+        return Reply(response.status, body, is_bare)
 
 
 async def read_answer(response: "aiohttp.ClientResponse", size_max: int = ANSWER_SIZE_MAX) -> bytes:
@@ -185,16 +219,13 @@ class Discovery:
         import aiohttp
 
         try:
-            async with session.get(url, ssl=self._tls or True) as response:
-                reply = await read_answer(response)
-                if response.status == NOT_FOUND:
-                    await self._check_unknown(session, url, reply)
-                    return Answer(url, is_known=False)
-                if response.status != OK:
-                    error = ConnectError(f"{url}: {response.status} {reply[:100]!r}")
-                    return Answer(url, error=error)
-                is_bare = response.headers.get("X-NSQ-Content-Type") == "nsq; version=1.0"
-                return Answer(url, frozenset(addresses_in(reply, self._log, is_bare=is_bare)))
+            status, reply, is_bare = await ask(session, url, self._tls)
+            if status == NOT_FOUND:
+                await self._check_unknown(session, url, reply)
+                return Answer(url, is_known=False)
+            if status != OK:
+                return Answer(url, error=ConnectError(f"{url}: {status} {reply[:SHOWN_SIZE]!r}"))
+            return Answer(url, frozenset(addresses_in(reply, self._log, is_bare=is_bare)))
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             is_connected = not isinstance(error, aiohttp.ClientConnectorError | TimeoutError)
             wrong = PROBED.get(await probe(url), "") if is_connected else ""
@@ -211,14 +242,15 @@ class Discovery:
             return
         parts = urlsplit(url)
         info_url = urlunsplit((parts.scheme, parts.netloc, "/info", "", ""))
-        async with session.get(info_url, ssl=self._tls or True) as response:
-            info = await read_answer(response)
-        if response.status == OK and b'"tcp_port"' in info:
+        status, info, _ = await ask(session, info_url, self._tls)
+        if status == OK and b'"tcp_port"' in info:
             raise WrongPeerError(
                 "this is the HTTP port of an nsqd, not an nsqlookupd; give nsqd's TCP port (4150 as a rule) "
                 "as nsqd=, or nsqlookupd's HTTP port (4161)"
             )
-        raise ConnectError(f"{NOT_FOUND} {reply[:100]!r}: is this the HTTP port of an nsqlookupd?")
+        raise ConnectError(
+            f"{NOT_FOUND} {reply[:SHOWN_SIZE]!r}: is this the HTTP port of an nsqlookupd?"
+        )
 
     async def close(self) -> None:
         """Close the connections kept open for the next poll."""

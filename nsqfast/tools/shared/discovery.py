@@ -6,9 +6,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlencode, urlsplit
 
-import orjson
-
-from nsqfast.client.discovery import ANSWER_SIZE_MAX, open_session, read_answer
+from nsqfast.client.discovery import ANSWER_SIZE_MAX, OK, SHOWN_SIZE, ask, open_session, read_object
 from nsqfast.errors import ConnectError
 from nsqfast.program.options import PlainError
 from nsqfast.wire.gotext import os_error
@@ -18,9 +16,6 @@ if TYPE_CHECKING:
     import ssl
 
     import aiohttp
-
-OK = 200
-SHOWN_SIZE = 100  # bytes of a foreign answer in an error
 
 
 def base_url(address: str, flag: str) -> str:
@@ -94,15 +89,12 @@ class HttpClient:
             )
             self._session = open_session(timeout)
         try:
-            async with self._session.get(url, ssl=self._tls or True) as response:
-                body = await read_answer(response, size_max)
-                is_bare = response.headers.get("X-NSQ-Content-Type") == "nsq; version=1.0"
-                status = response.status
+            status, body, is_bare = await ask(self._session, url, self._tls, size_max)
+            if status == OK:
+                return read_object(body, is_bare=is_bare)
         except (aiohttp.ClientError, ConnectError, TimeoutError, OSError) as error:
             raise ConnectError(f"{url}: {_reason(error)}") from None
-        if status != OK:
-            raise AnswerError(url, status, body)
-        return _parse(url, body, is_bare=is_bare)
+        raise AnswerError(url, status, body)
 
 
 def _reason(error: Exception) -> str:
@@ -113,18 +105,6 @@ def _reason(error: Exception) -> str:
     if isinstance(error, TimeoutError):
         return "no answer in time"
     return str(error) or type(error).__name__
-
-
-def _parse(url: str, body: bytes, *, is_bare: bool) -> dict[str, Any]:
-    try:
-        answer = orjson.loads(body)
-    except ValueError:
-        answer = None
-    if isinstance(answer, dict) and not is_bare and isinstance(answer.get("data"), dict):
-        answer = answer["data"]
-    if not isinstance(answer, dict):
-        raise ConnectError(f"{url}: not an answer of NSQ: {body[:SHOWN_SIZE]!r}")
-    return answer
 
 
 async def list_topics(
