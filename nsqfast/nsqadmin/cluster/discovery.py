@@ -218,6 +218,35 @@ async def ask_all(
     return Found(found, failures)
 
 
+@dataclass(frozen=True, slots=True)
+class LookupdClient:
+    """The questions to one nsqlookupd; UpstreamError."""
+
+    address: str
+    upstream: Upstream
+
+    async def version(self) -> str:
+        """Which release it is."""
+        return (await self.upstream.read(self.address, "/info", NsqdInfo)).version
+
+    async def topics(self) -> list[str]:
+        """The names of its topics."""
+        return (await self.upstream.read(self.address, "/topics", Topics)).topics or []
+
+    async def channels(self, topic: str) -> list[str]:
+        """The names of a topic's channels."""
+        path = "/channels?topic=" + quote_plus(topic)
+        return (await self.upstream.read(self.address, path, Channels)).channels or []
+
+    async def lookup(self, topic: str) -> Lookup:
+        """The nodes and channels of a topic."""
+        return await self.upstream.read(self.address, "/lookup?topic=" + quote_plus(topic), Lookup)
+
+    async def nodes(self) -> Body:
+        """All nodes with their topics, still encoded."""
+        return await self.upstream.get(self.address, "/nodes")
+
+
 class Discovery:
     """Stateless: asks on each call."""
 
@@ -233,10 +262,8 @@ class Discovery:
     async def topics(self) -> Found[tuple[str, ...]]:
         """The names of all topics, sorted."""
         if self.lookupds:
-            found = await self._read_all(NSQLOOKUPD, self.lookupds, "/topics", Topics)
-            return Found(
-                join_sorted(answer.topics or () for _, answer in found.value), found.failures
-            )
+            found = await self._ask_lookupds(LookupdClient.topics)
+            return Found(join_sorted(topics for _, topics in found.value), found.failures)
         names = await self._read_all(NSQD, self._options.nsqd_http_addresses, BARE, _Names)
         return Found(
             join_sorted(
@@ -272,18 +299,13 @@ class Discovery:
 
     async def channels(self, topic: str) -> Found[tuple[str, ...]]:
         """The names of a topic's channels that nsqlookupd knows, sorted."""
-        path = "/channels?topic=" + quote_plus(topic)
-        found = await self._read_all(NSQLOOKUPD, self.lookupds, path, Channels)
-        return Found(
-            join_sorted(answer.channels or () for _, answer in found.value), found.failures
-        )
+        found = await self._ask_lookupds(lambda one: one.channels(topic))
+        return Found(join_sorted(channels for _, channels in found.value), found.failures)
 
     async def nodes(self, *, with_topics: bool = True) -> Found[list[Nsqd]]:
         """Every nsqd, sorted by hostname, then address; leaving out the topics is cheap."""
         if self.lookupds:
-            answers = await ask_all(
-                NSQLOOKUPD, self.lookupds, lambda one: self._upstream.get(one, "/nodes")
-            )
+            answers = await self._ask_lookupds(LookupdClient.nodes)
             return await _join_nodes(answers, with_topics=with_topics)
         return await self.nodes_at(self._options.nsqd_http_addresses, with_topics=with_topics)
 
@@ -329,8 +351,7 @@ class Discovery:
 
     async def look_up(self, topic: str) -> tuple[Found[list[Nsqd]], tuple[str, ...]]:
         """nsqlookupd's answer about a topic: its nodes and channels."""
-        path = "/lookup?topic=" + quote_plus(topic)
-        found = await self._read_all(NSQLOOKUPD, self.lookupds, path, Lookup)
+        found = await self._ask_lookupds(lambda one: one.lookup(topic))
         nodes: dict[str, Nsqd] = {}
         for _, answer in found.value:
             for one in answer.producers or ():
@@ -370,6 +391,14 @@ class Discovery:
             return await make(known[key], await self._upstream.read(key, BARE, CountedStats))
 
         return await ask_all(NSQD, list(known), ask)
+
+    async def _ask_lookupds(
+        self, ask: Callable[[LookupdClient], Awaitable[T]]
+    ) -> Found[list[tuple[str, T]]]:
+        upstream = self._upstream
+        return await ask_all(
+            NSQLOOKUPD, self.lookupds, lambda address: ask(LookupdClient(address, upstream))
+        )
 
     async def _read_all(
         self, kind: str, addresses: Sequence[str], path: str, message: type[T]

@@ -12,22 +12,25 @@ import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import quote
 
 import msgspec
 
 from nsqfast.net.slices import Slices
 from nsqfast.nsqadmin.cluster.answers import (
-    Channels,
     DrainFigures,
     NsqdInfo,
     Producer,
-    Topics,
     UncleanStartFigures,
     decode,
 )
 from nsqfast.nsqadmin.cluster.client import Upstream, UpstreamError
-from nsqfast.nsqadmin.cluster.discovery import NodeIdentity, Version, identify, parse_version
+from nsqfast.nsqadmin.cluster.discovery import (
+    LookupdClient,
+    NodeIdentity,
+    Version,
+    identify,
+    parse_version,
+)
 from nsqfast.nsqadmin.cluster.model import Counts, Lookupd, Node, NodeState, Rates
 from nsqfast.nsqadmin.cluster.samples import (
     Figures,
@@ -336,27 +339,26 @@ class LookupdWatch:
         self._listed: dict[str, Producer] = {}  # by it
         self.inactive: frozenset[str] = frozenset()  # topics whose channels are asked for
         self._channels: dict[str, tuple[float, list[str]]] = {}  # when, names
-        self._upstream = upstream
+        self._client = LookupdClient(address, upstream)
 
     async def ask(self) -> str:
         """Ask for its nodes and topics; returns the error, or '' on success."""
         try:
             producers = await self._ask_producers()
-            topics = await self._upstream.read(self.address, "/topics", Topics)
+            topics = await self._client.topics()
             if not self.version:
-                info = await self._upstream.read(self.address, "/info", NsqdInfo)
-                self.version = info.version
+                self.version = await self._client.version()
             await self._ask_channels()
         except UpstreamError as error:
             self.version = ""  # after an outage it may be another one
             return str(error).removeprefix("http://").removeprefix(self.address)
         self.producers = producers
-        self.topics = topics.topics or []
+        self.topics = topics
         return ""
 
     async def _ask_producers(self) -> dict[str, Producer]:
         """By the key of the node; the same dict as long as the answer is the same."""
-        body = await self._upstream.get(self.address, "/nodes")
+        body = await self._client.nodes()
         digest = hashlib.blake2b(body, digest_size=16).digest()
         if digest == self._digest:
             return self._listed
@@ -384,9 +386,8 @@ class LookupdWatch:
 
     async def _ask_topic(self, topic: str, slots: asyncio.Semaphore) -> None:
         async with slots:
-            path = "/channels?topic=" + quote(topic, safe="")
-            found = await self._upstream.read(self.address, path, Channels)
-        self._channels[topic] = (time.monotonic(), sorted(set(found.channels or ())))
+            channels = await self._client.channels(topic)
+        self._channels[topic] = (time.monotonic(), sorted(set(channels)))
 
     def view(self) -> Lookupd:
         """Its state at this tick; its last answers while it does not answer."""
