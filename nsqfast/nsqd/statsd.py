@@ -14,6 +14,7 @@ from typing import Any
 from nsqfast._ext.broker.channel import Channel
 from nsqfast._ext.broker.topic import Topic
 from nsqfast._ext.broker.topics import Topics
+from nsqfast.net.slices import Slices
 from nsqfast.nsqd.options import Options
 from nsqfast.nsqd.stats import latency_stats
 from nsqfast.stats.memory import memory_stats
@@ -24,8 +25,6 @@ log = logging.getLogger("nsqd")
 
 NS = 1e9
 SPREAD_MARGIN_S = 1.0
-# Topics handled in one go.
-TOPIC_COUNT = 64
 
 
 class Statsd:
@@ -96,9 +95,9 @@ class Statsd:
     async def _lines(self) -> list[str]:
         """All lines of one push, with the current figures."""
         lines: list[str] = []
-        for number, topic in enumerate(self._topics.sorted()):
-            if number % TOPIC_COUNT == TOPIC_COUNT - 1:
-                await asyncio.sleep(0)
+        slices = Slices()
+        for topic in self._topics.sorted():
+            await slices.pause()
             if not self._is_left_out(topic):
                 lines += self._topic_lines(topic)
         if self._options.statsd_mem_stats:

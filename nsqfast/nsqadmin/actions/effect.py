@@ -1,13 +1,13 @@
 """What an action would affect, for the dialog: current numbers, and a description of what happens and what does not."""
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
 
+from nsqfast.net.slices import Slices
 from nsqfast.nsqadmin.actions.order import Action, Item
-from nsqfast.nsqadmin.actions.targets import SLICE, Holding, Target, hash_of
+from nsqfast.nsqadmin.actions.targets import Holding, Target, hash_of
 from nsqfast.nsqadmin.results import Result
 
 VERBS: Final = {
@@ -214,11 +214,11 @@ async def effect_of_set(action: Action, targets: Sequence[Target], order_id: str
     what = words_of(targets)
     rows: list[SetRow] = []
     down: set[str] = set()
-    for number, target in enumerate(targets, 1):
+    slices = Slices()
+    for target in targets:
         rows.append(_row(target))
         down.update(holding.node for holding in target.holdings if holding.error)
-        if number % SLICE == 0:
-            await asyncio.sleep(0)
+        await slices.pause()
     return SetEffect(
         id=order_id,
         action=action,

@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 import msgspec
 from aiohttp import web
 
+from nsqfast.net.slices import Slices
 from nsqfast.nsqadmin.access.users import Role
 from nsqfast.nsqadmin.actions.order import ITEMS_MAX, Action, Item, Order
 from nsqfast.nsqadmin.cluster.answers import NobodyAnsweredError, NsqdStats, TopicStats
@@ -19,7 +20,6 @@ from nsqfast.nsqadmin.cluster.model import Cluster, NodePart
 from nsqfast.nsqadmin.context import Context
 
 RowsOf = Callable[[str, str, Role], Awaitable[Sequence[Mapping[str, str]]]]
-SLICE: Final = 5  # topics; each may be on a hundred nodes
 TICK_S_MAX: Final = 15.0
 NODES_AT_ONCE: Final = 16
 ANSWER_S: Final = 2.0  # somebody waits for the dialog
@@ -249,11 +249,10 @@ class TargetSets:
         cluster = self._context.poller.cluster
         is_delete = action is Action.DELETE
         lookupds = list(self._context.options.nsqlookupd_http_addresses) if is_delete else []
-        targets = []
-        for number, item in enumerate(items, 1):
+        slices, targets = Slices(), []
+        for item in items:
             targets.append(Target(item, holdings_of(cluster, item, is_whole=is_delete), lookupds))
-            if number % SLICE == 0:
-                await asyncio.sleep(0)
+            await slices.pause()
         return targets
 
 

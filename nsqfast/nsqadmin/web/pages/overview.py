@@ -1,9 +1,9 @@
 """/: current problems, six totals, charts, the worst backlogs, the nodes. /counter: messages as a running number."""
 
-import asyncio
 import heapq
 from dataclasses import replace
 
+from nsqfast.net.slices import Slices
 from nsqfast.nsqadmin.cluster.model import Channel, Cluster, NodeState
 from nsqfast.nsqadmin.problems.silences import Silence
 from nsqfast.nsqadmin.web import texts
@@ -19,7 +19,7 @@ from nsqfast.nsqadmin.web.view import Page, View
 PROBLEMS_SHOWN = 8
 NODES_SHOWN = 12
 WORST = 10
-SLICE = 500  # topics examined before others get their turn
+WAITING_MAX = 500  # channels that are compared at once
 
 CHARTS = (
     Chart("rates", "Published", (Line("Published", ["in_s"], 1),), "/s"),
@@ -76,12 +76,13 @@ async def find_worst(cluster: Cluster) -> list[Channel]:
     """The WORST channels by depth, without empty ones."""
     worst: list[Channel] = []
     waiting: list[Channel] = []
-    for number, topic in enumerate(cluster.topics.values(), 1):
+    slices = Slices()
+    for topic in cluster.topics.values():
         waiting.extend(each for each in topic.channels.values() if each.counts.depth > 0)
-        if number % SLICE == 0:
+        if len(waiting) > WAITING_MAX:
             worst = heapq.nlargest(WORST, [*worst, *waiting], key=lambda each: each.counts.depth)
             waiting = []
-            await asyncio.sleep(0)
+        await slices.pause()
     return heapq.nlargest(WORST, [*worst, *waiting], key=lambda each: each.counts.depth)
 
 
@@ -139,14 +140,14 @@ METRICS = ("message_count",)
 async def add_up(cluster: Cluster) -> tuple[int, float | None]:
     """Messages, and messages per second; None if no channel's rate is known."""
     total, rate, is_known = 0, 0.0, False
-    for number, topic in enumerate(cluster.topics.values(), 1):
+    slices = Slices()
+    for topic in cluster.topics.values():
         for channel in topic.channels.values():
             total += channel.counts.message_count
             if channel.rates is not None:
                 is_known = True
                 rate += channel.rates.in_s
-        if number % SLICE == 0:
-            await asyncio.sleep(0)
+        await slices.pause()
     return total, rate if is_known else None
 
 
