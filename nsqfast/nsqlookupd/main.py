@@ -1,9 +1,15 @@
 """The program nsqfast-nsqlookupd; its signals and exit statuses are those of nsqfast.program.daemon."""
 
 import sys
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING
 
-from nsqfast.nsqlookupd.options import LOG_PREFIX, PROGRAM, Options, parse
+from nsqfast.nsqlookupd.options import LOG_PREFIX, PROGRAM, Options, parse, validate
 from nsqfast.program import daemon
+
+if TYPE_CHECKING:
+    from nsqfast.program.findings import Finding
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -24,10 +30,25 @@ async def _live(options: Options) -> None:
 
 
 def _check(options: Options) -> int:
-    from nsqfast.nsqlookupd.checkup import check
     from nsqfast.program.findings import report
 
-    return report(check(options))
+    return report(_examine(options))
+
+
+def _examine(options: Options) -> Iterator["Finding"]:
+    """All that can be known before a start."""
+    from nsqfast.net import checkup
+    from nsqfast.nsqlookupd.credentials import read_credentials
+
+    yield checkup.try_out("settings", partial(validate, options), "they go together")
+    if options.tls_cert or options.registration_secret_file:
+        files = partial(read_credentials, options)
+        yield checkup.try_out("credentials", files, "they are readable")
+    yield from checkup.check_listeners(options.listening())
+    yield from checkup.check_openness(options.unprotected())
+    address = options.broadcast_address
+    yield checkup.check_host("--broadcast-address", address, address)
+    yield from checkup.check_limits(options.max_connections)
 
 
 if __name__ == "__main__":
