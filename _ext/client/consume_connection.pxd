@@ -64,3 +64,7 @@ cdef class MessageQueue(MessageIterator):
     cdef int push(self, Message message) except -1
     cdef int set_block_aside(self) except -1
     cdef int64_t delay_ms(self, int attempts) noexcept
+
+
+cdef Py_ssize_t tell_rows(list connections, bytes identities, bytes sources, bytes chosen, bytes name, bytes tail,
+                          bint is_answer) except -1

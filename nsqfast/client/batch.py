@@ -1,18 +1,19 @@
 """Messages as numpy arrays, for bulk consumers that want columns instead of objects."""
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nsqfast._ext.client.answer_rows import finish_rows, requeue_rows, touch_rows
 from nsqfast._ext.client.columns import Taken
+from nsqfast._ext.client.consume_connection import (
+    ConsumeConnection,
+    finish_rows,
+    requeue_rows,
+    touch_rows,
+)
 from nsqfast.client.config import check_delay_s
 from nsqfast.wire.protocol import MESSAGE_ID_SIZE
-
-if TYPE_CHECKING:
-    from nsqfast._ext.client.consume_connection import ConsumeConnection
 
 Rows = Sequence[int] | NDArray[np.int64]
 
