@@ -55,9 +55,8 @@ class Reading:
     open_files: float | None
     files_max: float | None
     fsyncs: tuple[float, float]  # their number, and the seconds that they took
-    lags: tuple[
-        tuple[float, float], ...
-    ]  # an upper bound in seconds, and how many timers were not later
+    # An upper bound in seconds, and how many timers were not later.
+    lags: tuple[tuple[float, float], ...]
 
 
 class Vitals:
@@ -285,7 +284,9 @@ class Probes:
         )
         clients: list[Client] = []
         try:
-            clients = clients_of(await upstream.read(node, path, NsqdStats))
+            stats = await upstream.read(node, path, NsqdStats)
+            channels = [each for found in stats.topics or () for each in found.channels or ()]
+            clients = [client for each in channels for client in each.clients or ()]
         except UpstreamError as error:
             log.debug("consumers of %s/%s: %s", topic, channel, error)
         # Gone if nobody requests it any more.
@@ -314,16 +315,6 @@ class Probes:
             known = Vitals(start_time)
         known.add(reading)
         self._vitals[node] = known
-
-
-def clients_of(stats: NsqdStats) -> list[Client]:
-    """The consumers of the one requested channel."""
-    return [
-        client
-        for topic in stats.topics or ()
-        for channel in topic.channels or ()
-        for client in channel.clients or ()
-    ]
 
 
 WAIT_S = 0.15
