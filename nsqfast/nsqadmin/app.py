@@ -22,38 +22,16 @@ from nsqfast.nsqadmin.cluster.client import Upstream
 from nsqfast.nsqadmin.cluster.history import History
 from nsqfast.nsqadmin.cluster.poller import Poller
 from nsqfast.nsqadmin.cluster.probes import ConsumerWatch
-from nsqfast.nsqadmin.context import CONTEXT, Context
+from nsqfast.nsqadmin.context import CONTEXT, Context, Urls
 from nsqfast.nsqadmin.messages import pages as messages
 from nsqfast.nsqadmin.options import VERSION_LINE, Options
 from nsqfast.nsqadmin.problems import routes as problems
 from nsqfast.nsqadmin.problems.alerts import ProblemWebhook
 from nsqfast.nsqadmin.problems.kept_state import Beliefs
 from nsqfast.nsqadmin.problems.report import Problems
-from nsqfast.nsqadmin.urls import Urls
-from nsqfast.nsqadmin.web import charts, site
+from nsqfast.nsqadmin.web import charts
+from nsqfast.nsqadmin.web.site import Site
 from nsqfast.version import own_line
-
-
-def make_app(app: web.Application, context: Context) -> None:
-    """Give `app` its middlewares and its routes, and finally move the routes below --base-path."""
-    add_access(app, context)
-    api.add_routes(app, context)
-    problems.add_routes(app, context)
-    pages = site.add_routes(app, context)
-    messages.add_routes(app, context, pages)
-    charts.add_routes(app, context)
-    actions.add_routes(app, context, pages.rows_of)
-    if context.urls.base:
-        move_below(app.router, context.urls.decoded_base)
-
-
-def move_below(router: web.UrlDispatcher, base: str) -> None:
-    """Move all routes. The router does not accept a path with `{`, or with characters to quote, as part of a route."""
-    for resource in router.resources():
-        router.unindex_resource(resource)
-        resource.add_prefix(base)
-        router.index_resource(resource)
-
 
 log = logging.getLogger("nsqadmin")
 
@@ -155,9 +133,31 @@ class Server:
         self._app[ACCESS].reload()
 
     def status(self) -> str:
-        """Where it listens."""
+        """Where it listens, for the service manager."""
         return self._status
 
     async def stop(self) -> None:
         """Stop answering, then stop asking."""
         await self._stack.aclose()
+
+
+def make_app(app: web.Application, context: Context) -> None:
+    """Give `app` its middlewares and its routes, and finally move the routes below --base-path."""
+    add_access(app, context)
+    api.add_routes(app, context)
+    problems.add_routes(app, context)
+    site = Site(context)
+    site.add_routes(app)
+    messages.add_routes(app, context, site)
+    charts.add_routes(app, context)
+    actions.add_routes(app, context, site.rows_of)
+    if context.urls.base:
+        move_below(app.router, context.urls.decoded_base)
+
+
+def move_below(router: web.UrlDispatcher, base: str) -> None:
+    """Move all routes. The router does not accept a path with `{`, or with characters to quote, as part of a route."""
+    for resource in router.resources():
+        router.unindex_resource(resource)
+        resource.add_prefix(base)
+        router.index_resource(resource)

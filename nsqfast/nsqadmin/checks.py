@@ -88,17 +88,21 @@ def _check_listener(address: str) -> None:
 def _check_graphite(options: Options) -> None:
     if not options.proxy_graphite:
         return
-    try:
-        parts = urlsplit(options.graphite_url)
-        is_address = parts.scheme in ("http", "https") and bool(parts.hostname)
-        _ = parts.port
-    except ValueError:
-        is_address = False
-    if not is_address:
+    if not is_http_url(options.graphite_url):
         raise OptionsError(
             f"failed to parse --graphite-url ({options.graphite_url}) - "
             "--proxy-graphite needs one that begins with http:// or https://"
         )
+
+
+def is_http_url(text: str) -> bool:
+    """Whether it begins with http:// or https:// and names a host, and a port that can be one."""
+    try:
+        parts = urlsplit(text)
+        _ = parts.port
+    except ValueError:
+        return False
+    return parts.scheme in ("http", "https") and bool(parts.hostname)
 
 
 def resolve(address: str) -> None:

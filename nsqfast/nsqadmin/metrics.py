@@ -64,13 +64,13 @@ class Metrics:
 
 
 class Admin(Collector):
-    """All figures."""
+    """All figures of one nsqadmin."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
 
     def collect(self) -> Iterable[Metric]:
-        """Collect the current figures."""
+        """The current figures in Prometheus' form."""
         parts = (
             self._problems(),
             self._poll(),

@@ -7,12 +7,12 @@ import asyncio
 import collections
 import logging
 from typing import Final, NamedTuple
-from urllib.parse import urlsplit
 
 import aiohttp
 
 from nsqfast.errors import OptionsError
 from nsqfast.net.masks import place_of
+from nsqfast.nsqadmin.checks import is_http_url
 
 log = logging.getLogger("nsqadmin")
 
@@ -31,13 +31,7 @@ class Outbox:
     """Of one flag, whose value is `endpoint`. A body is tried again for `retry_s`; OptionsError if it is not a URL."""
 
     def __init__(self, flag: str, endpoint: str, retry_s: float = 0.0) -> None:
-        try:
-            parts = urlsplit(endpoint)
-            is_url = parts.scheme in ("http", "https") and bool(parts.hostname)
-            _ = parts.port
-        except ValueError:
-            is_url = False
-        if not is_url:
+        if not is_http_url(endpoint):
             raise OptionsError(f"{flag} has to be http://... or https://...: {endpoint}")
         self._endpoint = endpoint
         self._place = place_of(endpoint)  # the path of a webhook is often its secret

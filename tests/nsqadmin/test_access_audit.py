@@ -55,7 +55,7 @@ class Noter:
                 asked,
                 given["action"],
                 given.get("target", {}),
-                effect=given.get("effect"),
+                effect=given.get("effect", {}),
                 results=results,
                 outcome=given["outcome"],
             )

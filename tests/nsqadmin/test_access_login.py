@@ -28,7 +28,7 @@ from nsqfast.nsqadmin.access.passwords import (
 )
 from nsqfast.nsqadmin.access.sessions import ENDED_MAX, Session, Sessions
 from nsqfast.nsqadmin.access.users import Role, print_account, read_users, user_of
-from nsqfast.nsqadmin.urls import Urls
+from nsqfast.nsqadmin.context import Urls
 from support.access import (
     CHEAP,
     FORM,

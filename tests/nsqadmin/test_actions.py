@@ -11,7 +11,7 @@ from aiohttp import web
 from nsqfast.nsqadmin.actions.effect import effect_of_set
 from nsqfast.nsqadmin.actions.jobs import KEPT_MAX, Job, Jobs
 from nsqfast.nsqadmin.actions.order import Action, Item
-from nsqfast.nsqadmin.actions.targets import Holding, Target, count, holdings_of
+from nsqfast.nsqadmin.actions.targets import Holding, Target, fill_holding, holdings_of
 from nsqfast.nsqadmin.cluster.answers import ChannelStats, NsqdStats, TopicStats
 from nsqfast.nsqadmin.cluster.history import History
 from nsqfast.nsqadmin.cluster.history_file import load
@@ -333,8 +333,10 @@ def test_more_than_500_are_refused(cluster, admin):
     assert status == 400
     assert said["message"].startswith("501 match, at most 500")
     effect = admin.effect("delete", **view_of("many-1"))
-    count = len(effect["items"])
-    status, job = admin.act("delete", hash=effect["hash"], confirm=str(count), **view_of("many-1"))
+    fill_holding = len(effect["items"])
+    status, job = admin.act(
+        "delete", hash=effect["hash"], confirm=str(fill_holding), **view_of("many-1")
+    )
     assert admin.end_of(job)["outcome"] == "ok"
     assert not any(topic.startswith("many-1") for topic in topics(cluster.lookupds[0].http))
 
@@ -355,7 +357,7 @@ def test_what_nsqd_says_of_a_topic_and_of_its_channel(channel, is_whole, found):
     )
     topic = TopicStats(topic_name="t", depth=5, backend_depth=2, channels=[inside])
     holding = Holding("n")
-    count(holding, NsqdStats(topics=[topic]), Item("t", channel), is_whole=is_whole)
+    fill_holding(holding, NsqdStats(topics=[topic]), Item("t", channel), is_whole=is_whole)
     names = ("memory", "disk", "in_flight", "deferred", "clients")
     assert tuple(getattr(holding, name) for name in names) == found
 

@@ -6,8 +6,8 @@ import re
 import pytest
 
 from nsqfast.errors import OptionsError
-from nsqfast.nsqadmin.urls import Urls
-from nsqfast.nsqadmin.web.assets import FOLDER, Assets, hash_files, read_files, shorten
+from nsqfast.nsqadmin.context import Urls
+from nsqfast.nsqadmin.web.render import STATIC, Assets, hash_files, minify, read_files
 from support.admin_cluster import make_cluster
 from support.admin_pages import AdminPages
 
@@ -27,7 +27,7 @@ def test_files_are_kept_for_ever_below_their_hash():
         page = site.get("/").text
         script = re.search(r'src="(/static/[0-9a-f]{12}/js/main\.js)"', page)[1]
         found = site.get(script)
-        assert found.body == shorten(read_files(FOLDER))["js/main.js"]
+        assert found.body == minify(read_files(STATIC))["js/main.js"]
         assert found.headers["Content-Type"] == "text/javascript; charset=utf-8"
         assert found.headers["Cache-Control"] == "public, max-age=31536000, immutable"
         # A page that was loaded before an upgrade asks for the old ones.
@@ -62,8 +62,8 @@ def test_a_folder_that_there_is_not_ends_the_start(tmp_path):
 
 
 def test_our_own_are_shortened_make_no_markup_and_ask_nobody_else():
-    files = read_files(FOLDER)
-    served = shorten(files)
+    files = read_files(STATIC)
+    served = minify(files)
     assert served.keys() == files.keys()
     assert sum(len(body) for body in served.values()) < sum(len(body) for body in files.values())
     # The shortener takes the inner one of two templates for code, and its spaces away.
@@ -83,7 +83,7 @@ def test_nothing_else_is_served():
 
 
 def test_what_is_not_ours_is_as_its_authors_published_it_with_its_licence():
-    folder = FOLDER / "vendor"
+    folder = STATIC / "vendor"
     found = {path.name: path for path in folder.rglob("*") if path.is_file()}
     sums = dict(line.split()[::-1] for line in found.pop("SHA256SUMS").read_text().splitlines())
     assert sums == PUBLISHED

@@ -6,8 +6,8 @@ import pytest
 
 from nsqfast.errors import OptionsError
 from nsqfast.nsqadmin.checks import check_options
+from nsqfast.nsqadmin.context import Urls
 from nsqfast.nsqadmin.options import Options
-from nsqfast.nsqadmin.urls import Urls
 from support.access import FORM, run_admin, write_users
 from support.admin_cluster import example_cluster
 from support.admin_pages import AdminPages

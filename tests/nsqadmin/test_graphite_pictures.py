@@ -7,7 +7,7 @@ import pytest
 
 from nsqfast.nsqadmin.cluster.answers import ChannelStats, Percentiles
 from nsqfast.nsqadmin.options import parse
-from nsqfast.nsqadmin.web.graphite import clean_name, format_key, host_name
+from nsqfast.nsqadmin.web.charts import clean_name, host_name, statsd_key
 from support import admin_pages
 from support.admin_cluster import example_cluster
 from support.admin_pages import AdminPages
@@ -34,7 +34,7 @@ def pictures(html):
 )
 def test_keys(flags, words, key):
     options = parse(["--nsqd-http-address=127.0.0.1:1", URL, *flags])
-    assert format_key(options, *words) == key
+    assert statsd_key(options, *words) == key
 
 
 def targets(address):

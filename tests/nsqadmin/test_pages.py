@@ -7,6 +7,8 @@ import pytest
 from msgspec.structs import replace
 
 from nsqfast.nsqadmin.cluster.model import EMPTY, NodeState, Rates
+from nsqfast.nsqadmin.cluster.probes import Consumers, NodeAnswer
+from nsqfast.nsqadmin.web import texts
 from nsqfast.nsqadmin.web import view as views
 from nsqfast.nsqadmin.web.view import BANNER_LINES_MAX
 from support.admin_cluster import (
@@ -20,7 +22,7 @@ from support.admin_cluster import (
     make_topic,
     many_topics,
 )
-from support.admin_pages import AdminPages, example_pages
+from support.admin_pages import AdminPages, StillConsumers, example_pages
 from support.admin_ui_pages import PAGES
 
 SEED = 20
@@ -147,6 +149,31 @@ def test_the_depth_of_a_topic_is_its_own_and_that_of_its_channels():
 def test_a_client_is_connected_for_so_long(site):
     rows = site.page("/topics/orders/archive?tab=clients").rows["clients"]
     assert {row["connected"] for row in rows.values()} == {"1 h"}
+
+
+@pytest.mark.parametrize("tab", ["nodes", "clients"])
+def test_a_channel_names_the_nodes_whose_clients_are_older_than_its_numbers(site, monkeypatch, tab):
+    get = StillConsumers.get
+    nodes = [make_node(number) for number in range(4)]
+    late_s = dict(zip((node.key for node in nodes), (0, 7, 7, -1), strict=True))
+
+    async def get_late(self, cluster, channel):
+        found = (await get(self, cluster, channel)).answers
+        answers = {
+            key: NodeAnswer(AT - late_s[key], answer.stats, answer.consumers)
+            for key, answer in found.items()
+        }
+        return Consumers(answers)
+
+    assert site.page(f"/topics/orders/billing?tab={tab}").hidden["older-shown"]
+    monkeypatch.setattr(StillConsumers, "get", get_late)
+    topic = make_topic("t", [make_channel("t", "c", nodes=tuple(late_s))])
+    with AdminPages(make_cluster([topic], nodes)) as pages:
+        html = pages.page(f"/topics/t/c?tab={tab}")
+    then = texts.clock(AT - 7)
+    older = f"of {nodes[1].key} at {then}, of {nodes[2].key} at {then}"
+    said = f"Clients and latencies are older than the other numbers: {older}"
+    assert (html.texts["older"], html.hidden["older-shown"]) == (said, False)
 
 
 @pytest.mark.parametrize(
@@ -301,7 +328,7 @@ def test_somebody_who_looks_is_told_to_the_poller(site):
 
 def test_a_view_is_made_once_per_tick_for_all_who_look_and_few_are_kept(monkeypatch):
     made, kept = [], []
-    make, get = views.make, views.Views.get
+    make, get = views.make_view, views.Views.get
 
     async def counted(page, request, last):
         made.append((page.name, request.cluster.tick))
@@ -312,9 +339,9 @@ def test_a_view_is_made_once_per_tick_for_all_who_look_and_few_are_kept(monkeypa
         kept.append(len(self._entries))
         return answer
 
-    monkeypatch.setattr(views, "make", counted)
+    monkeypatch.setattr(views, "make_view", counted)
     monkeypatch.setattr(views.Views, "get", noted)
-    monkeypatch.setattr(views, "ENTRIES_MAX", 5)
+    monkeypatch.setattr(views, "VIEWS_MAX", 5)
     with AdminPages(make_cluster([make_topic("t")])) as site:
         for _ in range(5):
             live(site, "/topics?sort=name&q=t")

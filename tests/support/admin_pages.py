@@ -16,11 +16,10 @@ from nsqfast.nsqadmin.app import make_app
 from nsqfast.nsqadmin.cluster.answers import ChannelStats
 from nsqfast.nsqadmin.cluster.history import History
 from nsqfast.nsqadmin.cluster.probes import Consumer, Consumers, NodeAnswer
-from nsqfast.nsqadmin.context import CONTEXT, Context
+from nsqfast.nsqadmin.context import CONTEXT, Context, Urls
 from nsqfast.nsqadmin.options import parse
 from nsqfast.nsqadmin.problems.alerts import ProblemWebhook
 from nsqfast.nsqadmin.problems.report import Problems
-from nsqfast.nsqadmin.urls import Urls
 from support.admin_cluster import (
     example_cluster,
     example_entries,

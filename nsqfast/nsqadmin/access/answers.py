@@ -4,7 +4,6 @@ Scripts get NSQ's `{"message": "..."}`, browsers a page. Our own errors are logg
 sees.
 """
 
-import html
 import logging
 import re
 import secrets
@@ -13,6 +12,7 @@ from http import HTTPStatus
 from typing import Final, Protocol
 from urllib.parse import urlsplit
 
+import msgspec
 import orjson
 from aiohttp import web
 from aiohttp.typedefs import Handler
@@ -29,6 +29,21 @@ POLICY: Final = (
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'; "
     "require-trusted-types-for 'script'; trusted-types 'none'"
 )
+log = logging.getLogger("nsqadmin")
+PREPARED_KEY: Final[web.RequestKey[bool]] = web.RequestKey("nsqadmin.prepared", bool)
+REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
+JSON_PATHS: Final = ("/api/", "/ui/", "/config/")
+# Polled constantly.
+QUIET_PATHS: Final = ("/ui/", "/static/", "/ping", "/livez", "/readyz", "/metrics")
+API_HEADERS: Final = {"X-NSQ-Content-Type": "nsq; version=1.0"}
+SENTENCES: Final = {
+    "FORBIDDEN": "You may not do this: ask the operator of this nsqadmin.",
+    "NOT_FOUND": "There is no such page.",
+    "METHOD_NOT_ALLOWED": "This address does not take such requests.",
+    "UNAUTHORIZED": "Log in first.",
+    "UNKNOWN_HOST": "This nsqadmin is not known by the name in the address. Its flag --allowed-host adds a name.",
+    "INTERNAL_ERROR": "Something went wrong here. The log of nsqadmin has the cause.",
+}
 
 
 def security_headers(options: Options) -> dict[str, str]:
@@ -72,30 +87,12 @@ class SecurityHeaders:
         response.headers.setdefault("Cache-Control", "no-store")
 
     async def on_prepare(self, _request: web.Request, response: web.StreamResponse) -> None:
-        """See aiohttp.web.Application.on_response_prepare."""
+        """The signal of aiohttp that an answer's headers are about to be sent."""
         self.add_to(response)
 
 
-log = logging.getLogger("nsqadmin")
-
-PREPARED_KEY: Final[web.RequestKey[bool]] = web.RequestKey("nsqadmin.prepared", bool)
-REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
-JSON_PATHS: Final = ("/api/", "/ui/", "/config/")
-# Polled constantly.
-QUIET_PATHS: Final = ("/ui/", "/static/", "/ping", "/livez", "/readyz", "/metrics")
-API_HEADERS: Final = {"X-NSQ-Content-Type": "nsq; version=1.0"}
-SENTENCES: Final = {
-    "FORBIDDEN": "You may not do this. Who may is said by the operator of this nsqadmin.",
-    "NOT_FOUND": "There is no such page.",
-    "METHOD_NOT_ALLOWED": "This address does not take such requests.",
-    "UNAUTHORIZED": "Log in first.",
-    "UNKNOWN_HOST": "This nsqadmin is not known by the name in the address. Its flag --allowed-host adds a name.",
-    "INTERNAL_ERROR": "Something went wrong here. The log of nsqadmin has the cause.",
-}
-
-
 class Pages(Protocol):
-    """Renders the pages for errors and for the login, as whole HTML documents."""
+    """What renders errors and the login as whole HTML documents: the pages of `web`, which imports this package."""
 
     def error(self, request: web.Request, status: int, title: str, text: str) -> str:
         """The page for a failed request, perhaps before its sender was identified."""
@@ -104,35 +101,7 @@ class Pages(Protocol):
         """A form that posts name, password and next (= `then`); `text` says why the last attempt failed, or ''."""
 
 
-class PlainPages:
-    """Pages without templates."""
-
-    def error(self, _request: web.Request, _status: int, title: str, text: str) -> str:
-        """See Pages."""
-        return _document(title, f"<h1>{html.escape(title)}</h1><p>{html.escape(text)}</p>")
-
-    def login(self, _request: web.Request, then: str, name: str, text: str) -> str:
-        """See Pages."""
-        then, name, text = (html.escape(value) for value in (then, name, text))
-        return _document(
-            "Log in",
-            f'<h1>Log in</h1><p role="alert">{text}</p><form method="post">'
-            f'<input type="hidden" name="next" value="{then}">'
-            f'<p><label>Name <input name="name" value="{name}" autocomplete="username" required></label></p>'
-            '<p><label>Password <input name="password" type="password" autocomplete="current-password" required>'
-            "</label></p><p><button>Log in</button></p></form>",
-        )
-
-
 PAGES: Final[web.AppKey[Pages]] = web.AppKey("nsqadmin.pages", Pages)
-
-
-def _document(title: str, body: str) -> str:
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width">'
-        f"<title>{html.escape(title)} - nsqadmin</title></head><body><main>{body}</main></body></html>\n"
-    )
 
 
 def own_path(request: web.Request) -> str:
@@ -141,7 +110,7 @@ def own_path(request: web.Request) -> str:
 
 
 class Answers:
-    """One per nsqadmin."""
+    """The outermost middleware of one nsqadmin."""
 
     def __init__(self, proxies: Proxies) -> None:
         self._proxies = proxies
@@ -163,7 +132,7 @@ class Answers:
 
     @web.middleware
     async def answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """The outermost middleware."""
+        """Handle a request, and log how that went."""
         self.request_id(request)
         begun_ns = time.perf_counter_ns()
         status = 0
@@ -235,3 +204,9 @@ class Answers:
             peer_of(request),
             format_duration(duration_ns),
         )
+
+
+def answer_json(value: object, status: int = 200) -> web.Response:
+    """The JSON of any value that msgspec can encode, for scripts of our pages."""
+    body = msgspec.json.encode(value)
+    return web.Response(body=body, status=status, content_type="application/json")

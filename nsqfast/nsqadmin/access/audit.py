@@ -8,7 +8,9 @@ import logging
 import os
 import socket
 import time
-from typing import Final
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final
 
 import msgspec
 import orjson
@@ -20,7 +22,7 @@ from nsqfast.nsqadmin.access.origin import Proxies, host_of, peer_of, readable
 from nsqfast.nsqadmin.access.users import user_of
 from nsqfast.nsqadmin.options import Options
 from nsqfast.nsqadmin.outbox import Outbox
-from nsqfast.nsqadmin.results import Outcome, Result
+from nsqfast.nsqadmin.results import Outcome, Result, outcome_of
 from nsqfast.wire.gotext import os_error
 
 # Go reports these even if no node did the action, the others only if one did.
@@ -34,16 +36,29 @@ ACTIONS: Final = TOLD_WHEN_FAILED | {
     "delete_channel",
     "tombstone_topic_producer",
 }
+log = logging.getLogger("nsqadmin")
+LINES_MAX: Final = 10_000  # waiting while the disk does not answer
+MODE: Final = 0o640
+ENTRIES_KEPT: Final = 1000
+TEXT_LENGTH_MAX: Final = 512  # of each text in an entry: names and errors come from outside
+EFFECT_BYTES_MAX: Final = 64 << 10  # the names of 500 topics
+RESULTS_KEPT: Final = 200  # per entry in memory; the file gets them all
+CLOSE_S: Final = 2.0
+ENDPOINT_FLAG: Final = "--notification-http-endpoint"
+NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
+REQUEST_ID_KEY: Final[web.RequestKey[str]] = web.RequestKey("nsqadmin.request_id", str)
 
 
-def is_told(action: str, outcome: str) -> bool:
+def is_for_webhook(action: str, outcome: str) -> bool:
     """Actions unknown to NSQ, and refused ones, are not sent."""
     if action not in ACTIONS or outcome == "refused":
         return False
     return outcome != "failed" or action in TOLD_WHEN_FAILED
 
 
-def notification(request: web.Request, action: str, target: dict[str, str]) -> dict[str, str | int]:
+def notification(
+    request: web.Request, action: str, target: Mapping[str, str]
+) -> dict[str, str | int]:
     """The keys of Go's nsqadmin, in its order. `user` is that of HTTP Basic as there, otherwise the logged-in one."""
     is_https = request.secure or request.headers.get("X-Scheme") == "https"
     user = basic_of(request).partition(":")[0] or user_of(request).name
@@ -68,12 +83,6 @@ def _hostname() -> str:
         return socket.gethostname() or os.uname().nodename
     except OSError:
         return ""
-
-
-log = logging.getLogger("nsqadmin")
-
-LINES_MAX: Final = 10_000  # waiting while the disk does not answer
-MODE: Final = 0o640
 
 
 class AuditFile:
@@ -141,15 +150,6 @@ class AuditFile:
         return os.open(self._path, flags, MODE)
 
 
-ENTRIES_KEPT: Final = 1000
-TEXT_LENGTH_MAX: Final = 512  # of each text in an entry: names and errors come from outside
-EFFECT_BYTES_MAX: Final = 64 << 10  # the names of 500 topics
-RESULTS_KEPT: Final = 200  # per entry in memory; the file gets them all
-CLOSE_S: Final = 2.0
-ENDPOINT_FLAG: Final = "--notification-http-endpoint"
-REQUEST_ID_KEY: Final[web.RequestKey[str]] = web.RequestKey("nsqadmin.request_id", str)
-
-
 class Entry(msgspec.Struct, frozen=True):
     """One attempt, as written to --audit-file, with these names."""
 
@@ -166,7 +166,7 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class Audit:
-    """One per nsqadmin."""
+    """What was done on one nsqadmin; it tells the file and the webhook, too."""
 
     def __init__(self, options: Options) -> None:
         """OptionsError for a file that cannot be opened, or an endpoint that is not a URL."""
@@ -180,18 +180,20 @@ class Audit:
         self,
         request: web.Request,
         action: str,
-        target: dict[str, str],
+        target: Mapping[str, str] = NOTHING,
         *,
-        effect: dict[str, object] | None = None,
-        results: list[Result] | None = None,
-        outcome: Outcome,
+        effect: Mapping[str, object] = NOTHING,
+        results: Sequence[Result] = (),
+        outcome: Outcome | None = None,
     ) -> None:
         """Record an attempt, once, when its outcome is known. Neither waits for the disk nor fails.
 
         `action` is NSQ's word if there is one (create_topic, empty_channel...): only these go to the webhook. `target`
-        has some of the keys topic, channel, node; `effect` is the intended effect.
+        has some of the keys topic, channel, node; `effect` is the intended effect, and the outcome that of the results.
         """
         user = user_of(request)
+        outcome = outcome or outcome_of(results)
+        target = {name: value for name, value in target.items() if value}
         entry = Entry(
             time=dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             user=_cut(user.name),
@@ -199,15 +201,15 @@ class Audit:
             ip=self._proxies.address_of(request),
             action=_cut(action),
             target={name: _cut(value) for name, value in target.items()},
-            effect=_plain(effect or {}),
-            results=[Result(r.node, r.ok, _cut(r.text)) for r in results or ()],
+            effect=_plain(dict(effect)),
+            results=[Result(r.node, r.ok, _cut(r.text)) for r in results],
             outcome=outcome,
             request_id=request.get(REQUEST_ID_KEY, ""),
         )
         self._entries.append(_shorten(entry))
         if self._file is not None:
             self._file.add(msgspec.json.encode(entry) + b"\n")
-        if self._outbox is not None and is_told(action, outcome):
+        if self._outbox is not None and is_for_webhook(action, outcome):
             body = orjson.dumps(notification(request, action, target))
             self._outbox.add(body, f"{action} of {target}")
 

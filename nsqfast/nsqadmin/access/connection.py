@@ -35,11 +35,7 @@ class Connection(web.RequestHandler):
     __slots__ = ("_connections", "_has_begun", "_headers", "_timer")
 
     def __init__(
-        self,
-        manager: web.Server,
-        headers: SecurityHeaders,
-        connections: "set[Any]",
-        **kwargs: Any,
+        self, manager: web.Server, headers: SecurityHeaders, connections: "set[Any]", **kwargs: Any
     ) -> None:
         super().__init__(manager, keepalive_timeout=IDLE_S, **kwargs)
         self._headers = headers

@@ -31,7 +31,7 @@ NOBODY: Final = User("", Role.NOBODY)
 
 
 class Mode(StrEnum):
-    """How users are identified."""
+    """How users are identified, as the module says."""
 
     OPEN = "open"
     HEADER = "header"

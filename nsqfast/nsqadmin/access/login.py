@@ -11,8 +11,7 @@ from nsqfast.nsqadmin.access.identity import Access, session_of
 from nsqfast.nsqadmin.access.origin import FORM
 from nsqfast.nsqadmin.access.passwords import Passwords, TooManyTriesError
 from nsqfast.nsqadmin.access.users import USER_KEY, Account, Role, User
-from nsqfast.nsqadmin.context import Context
-from nsqfast.nsqadmin.urls import Urls
+from nsqfast.nsqadmin.context import Context, Urls
 
 NAME_LENGTH_MAX: Final = 128
 WRONG: Final = "The name or the password is wrong."
@@ -28,7 +27,7 @@ def after_login(address: str, urls: Urls) -> str:
 
 
 class Login:
-    """Handlers; 404 without --auth-file."""
+    """Serves /login and /logout; 404 without --auth-file."""
 
     def __init__(self, access: Access, context: Context) -> None:
         self._access = access
@@ -36,7 +35,7 @@ class Login:
         self._urls = context.urls
 
     async def show(self, request: web.Request) -> web.Response:
-        """GET /login?next=PATH"""
+        """Serve GET /login?next=PATH: the form, or the page to go to for who is logged in."""
         self._require_file()
         then = after_login(request.query.get("next", ""), self._urls)
         if session_of(request) is not None:
@@ -60,8 +59,8 @@ class Login:
             return page
         if account is None:
             request[USER_KEY] = User(name, Role.NOBODY)
-            effect: dict[str, object] = {"reason": "wrong name or password"}
-            await self._context.audit.note(request, "login", {}, effect=effect, outcome="refused")
+            effect = {"reason": "wrong name or password"}
+            await self._context.audit.note(request, "login", effect=effect, outcome="refused")
             return self._page(request, 403, then, name, WRONG)
         # Also if the password was remembered: a person who logs in has stopped guessing.
         passwords.tries.forgive(name, self._access.proxies.address_of(request))
@@ -69,7 +68,7 @@ class Login:
 
     async def _begin(self, request: web.Request, account: Account, then: str) -> web.Response:
         request[USER_KEY] = User(account.name, account.role)
-        await self._context.audit.note(request, "login", {}, outcome="ok")
+        await self._context.audit.note(request, "login")
         answer = web.HTTPSeeOther(URL(then, encoded=True))
         answer.set_cookie(
             self._access.cookie,
@@ -83,12 +82,12 @@ class Login:
         raise answer
 
     async def leave(self, request: web.Request) -> web.Response:
-        """POST /logout"""
+        """Serve POST /logout: end the login, and go to the form."""
         self._require_file()
         session = session_of(request)
         if session is not None:
             self._access.sessions.end(session, time.time())
-            await self._context.audit.note(request, "logout", {}, outcome="ok")
+            await self._context.audit.note(request, "logout")
         answer = web.HTTPSeeOther(self._urls.to("/login"))
         answer.del_cookie(self._access.cookie, path=self._urls.base or "/")
         raise answer

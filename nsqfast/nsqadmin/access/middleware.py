@@ -15,7 +15,7 @@ from aiohttp.typedefs import Handler
 from yarl import URL
 
 from nsqfast.net.browsers import FLAG, SAFE_METHODS
-from nsqfast.nsqadmin.access.answers import PAGES, Answers, PlainPages, SecurityHeaders, own_path
+from nsqfast.nsqadmin.access.answers import Answers, SecurityHeaders, own_path
 from nsqfast.nsqadmin.access.identity import ACCESS, NOBODY, SESSION_KEY, Access, Mode, session_of
 from nsqfast.nsqadmin.access.login import RETRY_AFTER_S, TOO_MANY, Login
 from nsqfast.nsqadmin.access.origin import (
@@ -44,7 +44,6 @@ def add_access(app: web.Application, context: Context) -> Access:
     """Call this before any other part adds its routes; OptionsError."""
     access = Access(context.options)
     app[ACCESS] = access
-    app[PAGES] = PlainPages()
     answers = Answers(access.proxies)
     checks = RequestChecks(access, context)
     app.middlewares.extend((answers.answer, checks.know_user, checks.check_origin))
@@ -86,8 +85,8 @@ class RequestChecks:
             request[SESSION_KEY] = found.session
         request[DOUBT_KEY] = found.doubt
         if found.user.role is Role.NOBODY and found.doubt:
-            effect: dict[str, object] = {"reason": found.doubt}
-            await self._audit.note(request, "login", {}, effect=effect, outcome="refused")
+            effect = {"reason": found.doubt}
+            await self._audit.note(request, "login", effect=effect, outcome="refused")
         if found.user.role is Role.NOBODY and not _is_open(path):
             self._ask_to_log_in(request, path)
         return await handler(request)

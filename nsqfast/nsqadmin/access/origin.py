@@ -18,6 +18,9 @@ from nsqfast.nsqadmin.options import Options
 from nsqfast.wire.gotext import format_address, format_host
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+TRUSTED_FLAG: Final = "--acl-trusted-cidr"
+FORWARDED_COUNT_MAX: Final = 32  # addresses of X-Forwarded-For to examine
+FORM: Final = "application/x-www-form-urlencoded"
 
 
 def read_address(text: str) -> Address | None:
@@ -49,12 +52,8 @@ class Networks:
         return address is not None and any(address in network for network in self._networks)
 
 
-TRUSTED_FLAG: Final = "--acl-trusted-cidr"
-FORWARDED_COUNT_MAX: Final = 32  # addresses of X-Forwarded-For to examine
-
-
 def peer_of(request: web.Request) -> str:
-    """ADDRESS:PORT of the peer."""
+    """ADDRESS:PORT of whoever connected: the browser, or the proxy before it."""
     transport = request.transport
     return format_address(transport.get_extra_info("peername") if transport else None)
 
@@ -112,9 +111,6 @@ class Proxies:
         if self.has(request):
             hosts += request.headers.get("X-Forwarded-Host", "").split(",")
         return [host.strip().lower() for host in hosts if host.strip()]
-
-
-FORM: Final = "application/x-www-form-urlencoded"
 
 
 class OwnNames:

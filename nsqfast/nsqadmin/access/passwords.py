@@ -19,6 +19,10 @@ ADDRESS_TRIES_MAX: Final = (
 )
 KEYS_MAX: Final = 10_000
 IPV6_PREFIX_BITS: Final = 64  # one customer's network
+THREADS: Final = 2  # each check takes 64 MiB
+CHECKS_MAX: Final = 64  # under way or waiting for a thread
+REMEMBERED_S: Final = 60.0  # a script sends its password with each request
+REMEMBERED_MAX: Final = 1000
 
 
 class _AttemptCounts:
@@ -80,12 +84,6 @@ def network_of(address: str) -> str:
     if found is None or found.version == 4:
         return str(found or "")
     return str(int(found) >> (128 - IPV6_PREFIX_BITS))
-
-
-THREADS: Final = 2  # each check takes 64 MiB
-CHECKS_MAX: Final = 64  # under way or waiting for a thread
-REMEMBERED_S: Final = 60.0  # a script sends its password with each request
-REMEMBERED_MAX: Final = 1000
 
 
 class TooManyTriesError(Exception):

@@ -54,7 +54,7 @@ def _require(handler: Handler, is_allowed: Callable[[web.Request], bool]) -> Han
 
 
 async def refuse(request: web.Request) -> NoReturn:
-    """403, audited."""
+    """Answer 403, and audit it."""
     await note_refusal(request)
     # The error code of nsqadmin's JSON API; the error page shows it as a sentence.
     raise web.HTTPForbidden(text="FORBIDDEN")
@@ -65,11 +65,6 @@ async def note_refusal(request: web.Request, reason: str = "") -> None:
     resource = request.match_info.route.resource
     path = resource.canonical if resource else request.path
     reason = reason or request.get(DOUBT_KEY, "")
-    effect: dict[str, object] | None = {"reason": reason} if reason else None
-    await context_of(request).audit.note(
-        request,
-        f"{request.method} {path}",
-        dict(request.match_info),
-        effect=effect,
-        outcome="refused",
-    )
+    effect = {"reason": reason} if reason else {}
+    note, action = context_of(request).audit.note, f"{request.method} {path}"
+    await note(request, action, request.match_info, effect=effect, outcome="refused")

@@ -24,7 +24,7 @@ SIGNATURE_BYTES: Final = hashlib.sha256().digest_size
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """One login."""
+    """One login, as its cookie contains it."""
 
     id: str
     name: str
@@ -71,7 +71,7 @@ class Sessions:
         return session
 
     def end(self, session: Session, now_s: float) -> None:
-        """Invalidate its cookie."""
+        """Make its cookie worthless before it expires."""
         if len(self._ended) >= ENDED_MAX:
             self._ended = {key: ends for key, ends in self._ended.items() if ends > now_s}
         while len(self._ended) >= ENDED_MAX:
@@ -83,7 +83,7 @@ class Sessions:
         return self._sign(b"token " + session.id.encode()).hex()
 
     def is_token(self, session: Session, token: str) -> bool:
-        """Compare in constant time."""
+        """Whether this is the login's token, compared in constant time."""
         return hmac.compare_digest(token.encode("utf-8", "replace"), self.token(session).encode())
 
     def _sign(self, data: bytes) -> bytes:

@@ -23,6 +23,18 @@ from nsqfast.errors import OptionsError
 from nsqfast.program.stdout import print_text
 from nsqfast.wire.gotext import os_error
 
+# Why less of a request was believed than it claims.
+DOUBT_KEY: web.RequestKey[str] = web.RequestKey("nsqadmin.doubt", str)
+log = logging.getLogger("nsqadmin")
+FLAG: Final = "--auth-file"
+NAME: Final = re.compile(r"[^\s:#\x00-\x1f\x7f-\x9f][^:\x00-\x1f\x7f-\x9f]{0,63}(?<!\s)")
+NAME_RULE: Final = (
+    "1 to 64 characters without a colon, not beginning with # and without spaces around"
+)
+PASSWORD_BYTES_MAX: Final = 1024
+FILE_BYTES_MAX: Final = 16 << 20
+FIELD_LENGTH_MAX: Final = 4096
+
 
 class Role(StrEnum):
     """The permissions of a user."""
@@ -46,8 +58,6 @@ class User:
 
 
 USER_KEY: web.RequestKey[User] = web.RequestKey("nsqadmin.user", User)
-# Why less of a request was believed than it claims.
-DOUBT_KEY: web.RequestKey[str] = web.RequestKey("nsqadmin.doubt", str)
 
 
 def user_of(request: web.Request) -> User:
@@ -55,16 +65,7 @@ def user_of(request: web.Request) -> User:
     return request[USER_KEY]
 
 
-log = logging.getLogger("nsqadmin")
-
-FLAG: Final = "--auth-file"
-NAME: Final = re.compile(r"[^\s:#\x00-\x1f\x7f-\x9f][^:\x00-\x1f\x7f-\x9f]{0,63}(?<!\s)")
-NAME_RULE: Final = (
-    "1 to 64 characters without a colon, not beginning with # and without spaces around"
-)
 ROLES: Final = {"viewer": Role.VIEWER, "admin": Role.ADMIN}
-PASSWORD_BYTES_MAX: Final = 1024
-FILE_BYTES_MAX: Final = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,9 +176,6 @@ def check_role(role: str) -> None:
     """ValueError says what is wrong."""
     if role not in ROLES:
         raise ValueError("a role is viewer or admin")
-
-
-FIELD_LENGTH_MAX: Final = 4096
 
 
 def print_account() -> None:

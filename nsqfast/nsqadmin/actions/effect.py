@@ -70,6 +70,7 @@ REGISTERED_ONLY: Final = (
     "Only nsqlookupd knows it: no nsqd has it, so no message is lost.",
     "nsqlookupd forgets its name.",
 )
+NUMBERS: Final = ("messages", "memory", "disk", "in_flight", "deferred", "clients")
 PARTLY: Final = (
     "If you leave out a node, nsqlookupd is not told, and the {kind} goes on existing there."
 )
@@ -153,14 +154,9 @@ def _node_effect(action: Action, holding: Holding, *, is_needed: bool) -> NodeEf
     return NodeEffect(
         node=holding.node,
         hostname=holding.hostname,
-        messages=holding.messages if is_known else None,
-        memory=holding.memory if is_known else None,
-        disk=holding.disk if is_known else None,
-        in_flight=holding.in_flight if is_known else None,
-        deferred=holding.deferred if is_known else None,
-        clients=holding.clients if is_known else None,
         is_chosen=is_chosen,
         error=holding.error,
+        **{name: getattr(holding, name) if is_known else None for name in NUMBERS},
     )
 
 
@@ -170,12 +166,7 @@ def audited_effect(action: Action, target: Target, results: Sequence[Result]) ->
     done = {result.node for result in results if result.ok}
     lost = sum(holding.messages for holding in known if holding.node in done)
     return {
-        "messages": sum(holding.messages for holding in known),
-        "memory": sum(holding.memory for holding in known),
-        "disk": sum(holding.disk for holding in known),
-        "in_flight": sum(holding.in_flight for holding in known),
-        "deferred": sum(holding.deferred for holding in known),
-        "clients": sum(holding.clients for holding in known),
+        **{name: sum(getattr(holding, name) for holding in known) for name in NUMBERS},
         "nodes": len(target.holdings),
         "nodes_unknown": len(target.holdings) - len(known),
         **({"messages_lost": lost} if loses(action) else {}),

@@ -32,7 +32,7 @@ STOP_S: Final = 2.0
 
 
 @dataclass(slots=True)
-class Done:
+class DoneItem:
     """One item, and the answer of each node."""
 
     target: Target
@@ -47,7 +47,7 @@ class Job:
     id: str
     action: Action
     targets: Sequence[Target]
-    done: list[Done] = field(default_factory=list)
+    done: list[DoneItem] = field(default_factory=list)
     outcomes: set[Outcome] = field(default_factory=set)  # seen so far
     is_stopped: bool = False
     ended: asyncio.Event = field(default_factory=asyncio.Event)
@@ -64,9 +64,9 @@ class Job:
             return "ok"
         return "failed" if self.outcomes == {"failed"} else "partial"
 
-    def add(self, target: Target, results: list[Result]) -> Done:
+    def add(self, target: Target, results: list[Result]) -> DoneItem:
         """Add one that is done."""
-        done = Done(target, results, outcome_of(results))
+        done = DoneItem(target, results, outcome_of(results))
         self.done.append(done)
         self.outcomes.add(done.outcome)
         return done
@@ -77,7 +77,7 @@ class Job:
 
     def failed(self) -> list[Target]:
         """The failures, which can be retried."""
-        return [left for done in self.done if (left := left_of(self.action, done)) is not None]
+        return [left for done in self.done if (left := target_left(self.action, done)) is not None]
 
     def changed(self) -> list[Target]:
         """Targets whose pause state this job changed, which an undo has to revert."""
@@ -123,7 +123,7 @@ class Job:
         return f"{verb} {object_of(self.action, target.item, node)}"
 
 
-def _done_json(done: Done, *, is_whole: bool) -> dict[str, Any]:
+def _done_json(done: DoneItem, *, is_whole: bool) -> dict[str, Any]:
     lookupds = set(done.target.lookupds)
     return {
         "topic": done.target.item.topic,
@@ -143,7 +143,7 @@ def _done_json(done: Done, *, is_whole: bool) -> dict[str, Any]:
     }
 
 
-def left_of(action: Action, done: Done) -> Target | None:
+def target_left(action: Action, done: DoneItem) -> Target | None:
     """The minimum needed to retry the failures; None if nothing failed."""
     failed = {result.node for result in done.results if not result.ok}
     if not failed:
@@ -248,7 +248,7 @@ class Jobs:
         for node in target.nodes:
             self._context.poller.note_emptied(target.item.topic, target.item.channel, node)
 
-    async def _tell_others(self, request: web.Request, job: Job, done: Done) -> None:
+    async def _tell_others(self, request: web.Request, job: Job, done: DoneItem) -> None:
         target = done.target
         item = target.item
         named = {"topic": item.topic, "channel": item.channel}
@@ -260,7 +260,7 @@ class Jobs:
         await self._context.audit.note(
             request,
             audit_word(job.action, item),
-            {name: text for name, text in named.items() if text},
+            named,
             effect=effect,
             results=done.results,
             outcome=done.outcome,

@@ -21,7 +21,7 @@ from nsqfast.nsqadmin.cluster.answers import UpstreamError
 from nsqfast.nsqadmin.cluster.client import ADDRESS, ADDRESS_SIZE_MAX
 from nsqfast.nsqadmin.cluster.model import Node
 from nsqfast.nsqadmin.context import Context
-from nsqfast.nsqadmin.results import Result, outcome_of
+from nsqfast.nsqadmin.results import Result
 
 REASONS = {
     "INVALID_ARG_FROM": "it was started anew since then: look again",
@@ -39,62 +39,6 @@ class Disconnect(msgspec.Struct):
     channel: str
     node: str
     address: str
-
-
-class NodeCommands:
-    """The handlers: 200 with `results` on success; otherwise 502 with the same, and `message`."""
-
-    def __init__(self, context: Context) -> None:
-        self._context = context
-
-    def add_routes(self, app: web.Application) -> None:
-        """See the module."""
-        app.router.add_post("/ui/clients/disconnect", admin_only(self.disconnect))
-
-    async def disconnect(self, request: web.Request) -> web.Response:
-        """See the module."""
-        wanted = await read_json(request, Disconnect)
-        if len(wanted.address) > ADDRESS_SIZE_MAX or not ADDRESS.fullmatch(wanted.address):
-            raise web.HTTPBadRequest(text="address has to be HOST:PORT of a consumer")
-        node = self._node_of(wanted)
-        path = f"/client/disconnect?{urlencode({'address': wanted.address})}"
-        try:
-            await self._context.upstream.post(node.key, path)
-            result = Result(node.key, ok=True)
-        except UpstreamError as error:
-            result = Result(node.key, ok=False, text=explain_refusal(node, error))
-        await self._context.audit.note(
-            request,
-            "disconnect_client",
-            {"topic": wanted.topic, "channel": wanted.channel, "node": wanted.node},
-            effect={"address": wanted.address},
-            results=[result],
-            outcome=outcome_of([result]),
-        )
-        answer: dict[str, object] = {"results": [msgspec.to_builtins(result)]}
-        if result.ok:
-            self._context.poller.ask_now()
-            return web.json_response(answer)
-        return web.json_response({"message": result.text, **answer}, status=502)
-
-    def _node_of(self, wanted: Disconnect) -> Node:
-        """A node that has the channel: users must not make us send requests to other places."""
-        cluster = self._context.poller.cluster
-        channel = cluster.channel(wanted.topic, wanted.channel)
-        known = {part.node for part in channel.parts} if channel else set()
-        if wanted.node not in known or wanted.node not in cluster.nodes:
-            raise web.HTTPNotFound(text="no such channel on this node")
-        return cluster.nodes[wanted.node]
-
-
-def explain_refusal(node: Node, error: UpstreamError) -> str:
-    """Why a node did not do what it was told, for a person."""
-    for code, text in REASONS.items():
-        if code in error.message:
-            return text
-    if error.status == 404 and "CHANNEL_NOT_FOUND" not in error.message:
-        return f"nsqd {node.version} on {node.hostname or node.key} cannot do this"
-    return error.message
 
 
 class NodeOrder(msgspec.Struct):
@@ -115,8 +59,9 @@ class NodeActions:
     def __init__(self, context: Context) -> None:
         self._context = context
 
-    def add_routes(self, app: web.Application) -> None:
-        """See the module."""
+    def add_routes(self, router: web.UrlDispatcher) -> None:
+        """All are for admins only."""
+        router.add_post("/ui/clients/disconnect", admin_only(self.disconnect))
         for path, word, done, command in (
             ("forget", "forget_node", "forgotten", self._forget),
             ("acknowledge", "acknowledge_unclean_start", "acknowledged", self._acknowledge),
@@ -124,19 +69,18 @@ class NodeActions:
             ("drain/cancel", "cancel_drain", "cancelled", self._cancel_drain),
         ):
             handler = partial(self._serve, word, done, command)
-            app.router.add_post(f"/ui/nodes/{path}", admin_only(handler))
+            router.add_post(f"/ui/nodes/{path}", admin_only(handler))
 
     async def _serve(
         self, word: str, done: str, command: Command, request: web.Request
     ) -> web.Response:
         wanted = await read_body(request, NodeOrder)
         audit, target = self._context.audit, {"node": wanted.node}
-        given: dict[str, object] = {"deadline": wanted.deadline} if wanted.deadline else {}
         if trouble := await command(wanted):
-            effect: dict[str, object] = {"reason": trouble}
-            await audit.note(request, word, target, effect=effect, outcome="refused")
+            await audit.note(request, word, target, effect={"reason": trouble}, outcome="refused")
             raise web.HTTPConflict(text=f"Not {done}: {trouble}.")
-        await audit.note(request, word, target, effect=given, outcome="ok")
+        effect = {"deadline": wanted.deadline} if wanted.deadline else {}
+        await audit.note(request, word, target, effect=effect)
         self._context.poller.ask_now()
         if request.content_type == FORM:
             urls = self._context.urls
@@ -169,3 +113,47 @@ class NodeActions:
         except UpstreamError as error:
             return explain_refusal(node, error)
         return ""
+
+    async def disconnect(self, request: web.Request) -> web.Response:
+        """End a consumer's connection: 200 with `results`; 502 with the same, and `message`, if its node refuses."""
+        wanted = await read_json(request, Disconnect)
+        if len(wanted.address) > ADDRESS_SIZE_MAX or not ADDRESS.fullmatch(wanted.address):
+            raise web.HTTPBadRequest(text="address has to be HOST:PORT of a consumer")
+        node = self._node_of(wanted)
+        path = f"/client/disconnect?{urlencode({'address': wanted.address})}"
+        try:
+            await self._context.upstream.post(node.key, path)
+            result = Result(node.key, ok=True)
+        except UpstreamError as error:
+            result = Result(node.key, ok=False, text=explain_refusal(node, error))
+        await self._context.audit.note(
+            request,
+            "disconnect_client",
+            {"topic": wanted.topic, "channel": wanted.channel, "node": wanted.node},
+            effect={"address": wanted.address},
+            results=[result],
+        )
+        answer: dict[str, object] = {"results": [msgspec.to_builtins(result)]}
+        if result.ok:
+            self._context.poller.ask_now()
+            return web.json_response(answer)
+        return web.json_response({"message": result.text, **answer}, status=502)
+
+    def _node_of(self, wanted: Disconnect) -> Node:
+        """A node that has the channel: users must not make us send requests to other places."""
+        cluster = self._context.poller.cluster
+        channel = cluster.channel(wanted.topic, wanted.channel)
+        known = {part.node for part in channel.parts} if channel else set()
+        if wanted.node not in known or wanted.node not in cluster.nodes:
+            raise web.HTTPNotFound(text="no such channel on this node")
+        return cluster.nodes[wanted.node]
+
+
+def explain_refusal(node: Node, error: UpstreamError) -> str:
+    """Why a node did not do what it was told, for a person."""
+    for code, text in REASONS.items():
+        if code in error.message:
+            return text
+    if error.status == 404 and "CHANNEL_NOT_FOUND" not in error.message:
+        return f"nsqd {node.version} on {node.hostname or node.key} cannot do this"
+    return error.message

@@ -88,7 +88,7 @@ class Order(msgspec.Struct):
 
     @property
     def item(self) -> Item:
-        """The only item."""
+        """The only item of an order that names no set."""
         return Item(self.topic, self.channel)
 
     @property
@@ -98,7 +98,7 @@ class Order(msgspec.Struct):
 
 
 async def read_json(request: web.Request, kind: type[T]) -> T:
-    """400 for anything else."""
+    """The JSON of a request's body; 400 says what is wrong with it."""
     try:
         return msgspec.json.decode(await request.read(), type=kind)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -124,7 +124,7 @@ async def read_order(request: web.Request) -> Order:
 
 
 def check_order(order: Order) -> None:
-    """As read_order."""
+    """400 says what contradicts itself in an order."""
     if order.id and not _ID.fullmatch(order.id):
         raise web.HTTPBadRequest(text="id has to be 8 to 64 of a-z A-Z 0-9 _ -")
     if order.nodes is not None and len(order.nodes) > NODES_MAX:
@@ -147,6 +147,6 @@ def audit_word(action: Action, item: Item) -> str:
 
 
 def check_name(name: str, kind: str) -> None:
-    """400 with the rule."""
+    """400 with the rule for names that it breaks."""
     if not is_valid_name(name):
         raise web.HTTPBadRequest(text=f"A {kind}'s name has {NAME_RULE}.")

@@ -3,13 +3,12 @@
 import base64
 import binascii
 import contextlib
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlencode
 
 import msgspec
 from aiohttp import web
 
-from nsqfast.nsqadmin.access.permissions import admin_only
 from nsqfast.nsqadmin.actions.order import Action, Item, check_name
 from nsqfast.nsqadmin.actions.targets import Targets
 from nsqfast.nsqadmin.cluster.client import UpstreamError, cause_of
@@ -33,15 +32,11 @@ class Publication(msgspec.Struct):
 
 
 class Publish:
-    """The handler."""
+    """Serves POST /ui/publish: test messages to one nsqd."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._targets = Targets(context)
-
-    def add_routes(self, app: web.Application) -> None:
-        """See the module."""
-        app.router.add_post("/ui/publish", admin_only(self.serve))
 
     async def serve(self, request: web.Request) -> web.Response:
         """Returns how many were sent, and nsqd's answer to the refused one."""
@@ -67,13 +62,8 @@ class Publish:
             outcome=outcome,
         )
         self._context.poller.ask_now()
-        told: dict[str, Any] = {
-            "sent": sent,
-            "count": given.count,
-            "node": node,
-            "text": result.text,
-        }
-        return web.json_response(told | {"outcome": outcome}, status=_status(error))
+        told = {"sent": sent, "count": given.count, "node": node, "text": result.text}
+        return web.json_response({**told, "outcome": outcome}, status=_status(error))
 
     async def _send(
         self, given: Publication, body: bytes, node: str

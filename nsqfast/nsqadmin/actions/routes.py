@@ -13,11 +13,12 @@ from collections.abc import Awaitable, Callable
 import msgspec
 from aiohttp import web
 
+from nsqfast.nsqadmin.access.answers import answer_json
 from nsqfast.nsqadmin.access.permissions import admin_only
 from nsqfast.nsqadmin.access.users import user_of
 from nsqfast.nsqadmin.actions.effect import SetEffect, effect_of, effect_of_set
 from nsqfast.nsqadmin.actions.jobs import Job, Jobs, new_id, opposite
-from nsqfast.nsqadmin.actions.nodes import NodeActions, NodeCommands
+from nsqfast.nsqadmin.actions.nodes import NodeActions
 from nsqfast.nsqadmin.actions.order import (
     Action,
     Order,
@@ -31,7 +32,6 @@ from nsqfast.nsqadmin.actions.publish import Publish
 from nsqfast.nsqadmin.actions.targets import RowsOf, Target, Targets, TargetSets, hash_of
 from nsqfast.nsqadmin.context import Context
 
-NO_STORE = {"Cache-Control": "no-store"}
 Begin = Callable[[], Awaitable[Job]]
 
 
@@ -46,14 +46,14 @@ class SetChangedError(Exception):
         self.effect = effect
 
 
-class Again(msgspec.Struct):
+class JobOrder(msgspec.Struct):
     """The body of retry, stop and undo; the id is that of the new job."""
 
     id: str = ""
 
 
 class Actions:
-    """The handlers."""
+    """Serves /ui/effect and /ui/actions: dialogs, and the jobs that they begin."""
 
     def __init__(self, context: Context, rows_of: RowsOf) -> None:
         self._context = context
@@ -62,7 +62,7 @@ class Actions:
         self._jobs = Jobs(context)
 
     def add_routes(self, app: web.Application) -> None:
-        """See the module."""
+        """All are for admins only."""
         router = app.router
         router.add_get("/ui/effect", admin_only(self.show_effect))
         router.add_post("/ui/effect", admin_only(self.count_effect))
@@ -96,12 +96,12 @@ class Actions:
     async def _effect(self, request: web.Request, order: Order) -> web.Response:
         if order.is_bulk:
             targets = await self._sets.find(order, user_of(request).role)
-            return _answer(await effect_of_set(order.action, targets, new_id()))
+            return answer_json(await effect_of_set(order.action, targets, new_id()))
         target = await self._targets.find(order.action, order.item, order.nodes)
-        return _answer(effect_of(order.action, target, new_id()))
+        return answer_json(effect_of(order.action, target, new_id()))
 
     async def begin(self, request: web.Request) -> web.Response:
-        """See the module."""
+        """Serve POST /ui/actions: do it, and answer with the result or the job."""
         order = await read_order(request)
         job_id = order.id or new_id()
         begin = self._begin_set if order.is_bulk else self._begin_one
@@ -110,24 +110,17 @@ class Actions:
         except SetChangedError as error:
             await self._note_refused(request, order, CHANGED)
             told = {"message": CHANGED, "effect": error.effect}
-            return _answer(told, web.HTTPConflict.status_code)
+            return answer_json(told, web.HTTPConflict.status_code)
         except web.HTTPException as error:
             await self._note_refused(request, order, error.text or error.reason)
             raise
         return await _report(job)
 
     async def _note_refused(self, request: web.Request, order: Order, reason: str) -> None:
+        word = audit_word(order.action, order.item)
         target = {"topic": order.topic, "channel": order.channel}
-        effect: dict[str, object] = {"reason": reason}
-        if order.is_bulk:
-            effect["view"] = order.view
-        await self._context.audit.note(
-            request,
-            audit_word(order.action, order.item),
-            {name: text for name, text in target.items() if text},
-            effect=effect,
-            outcome="refused",
-        )
+        effect = {"reason": reason} | ({"view": order.view} if order.is_bulk else {})
+        await self._context.audit.note(request, word, target, effect=effect, outcome="refused")
 
     async def _once(self, request: web.Request, job_id: str, begin: Begin) -> Job:
         return await self._jobs.once(user_of(request).name, job_id, begin)
@@ -164,14 +157,14 @@ class Actions:
         return self._jobs.get(user_of(request).name, request.match_info["id"])
 
     async def show(self, request: web.Request) -> web.Response:
-        """The current state."""
-        return _answer(self._job(request).to_json())
+        """Serve the state of a job."""
+        return answer_json(self._job(request).to_json())
 
     async def stop(self, request: web.Request) -> web.Response:
         """Commands under way are still sent."""
         job = self._job(request)
         job.stop()
-        return _answer(job.to_json())
+        return answer_json(job.to_json())
 
     async def retry(self, request: web.Request) -> web.Response:
         """Retry only where it failed."""
@@ -184,13 +177,9 @@ class Actions:
         return await self._again(request, job, opposite(job), job.changed)
 
     async def _again(
-        self,
-        request: web.Request,
-        job: Job,
-        action: Action,
-        find: Callable[[], list[Target]],
+        self, request: web.Request, job: Job, action: Action, find: Callable[[], list[Target]]
     ) -> web.Response:
-        given = await read_json(request, Again)
+        given = await read_json(request, JobOrder)
         if job.is_running:
             raise web.HTTPConflict(text="It is still running.")
         job_id = given.id or new_id()
@@ -213,20 +202,14 @@ class Actions:
 
 async def _report(job: Job) -> web.Response:
     if len(job.targets) != 1:
-        return _answer(job.to_json(), 202)
+        return answer_json(job.to_json(), 202)
     await job.ended.wait()
     told = job.to_json()
-    return _answer(told, 502 if told["outcome"] == "failed" else 200)
-
-
-def _answer(value: object, status: int = 200) -> web.Response:
-    body = msgspec.json.encode(value)
-    return web.Response(body=body, status=status, content_type="application/json", headers=NO_STORE)
+    return answer_json(told, 502 if told["outcome"] == "failed" else 200)
 
 
 def add_routes(app: web.Application, context: Context, rows_of: RowsOf) -> None:
     """Add everything with which a page changes the cluster."""
     Actions(context, rows_of).add_routes(app)
-    Publish(context).add_routes(app)
-    NodeActions(context).add_routes(app)
-    NodeCommands(context).add_routes(app)
+    app.router.add_post("/ui/publish", admin_only(Publish(context).serve))
+    NodeActions(context).add_routes(app.router)

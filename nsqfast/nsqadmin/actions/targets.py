@@ -43,7 +43,7 @@ class Holding:
 
     @property
     def messages(self) -> int:
-        """Their total number."""
+        """All of the item's messages on this nsqd."""
         return self.memory + self.disk + self.in_flight + self.deferred
 
 
@@ -63,7 +63,7 @@ class Target:
 
 
 class Targets:
-    """Finds them."""
+    """Finds the target of an action on one item, by asking nsqd now."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -77,7 +77,7 @@ class Targets:
         if nodes is not None:
             self._check_known(cluster, nodes)
         if action is Action.CREATE:
-            return Target(item, _offer(cluster, item, nodes), self._lookupds(action))
+            return Target(item, _places_to_create(cluster, item, nodes), self._lookupds(action))
         if nodes is None:
             nodes, warnings = await self._candidates(cluster, item)
         holdings = await self.ask(nodes, item, is_whole=action in (Action.DELETE, Action.TOMBSTONE))
@@ -137,7 +137,7 @@ class Targets:
                 except TimeoutError:
                     holding.error = f"no answer within {ANSWER_S:g} s"
                 else:
-                    count(holding, stats, item, is_whole=is_whole)
+                    fill_holding(holding, stats, item, is_whole=is_whole)
                 return holding
 
         return list(await asyncio.gather(*map(ask_one, nodes)))
@@ -147,7 +147,7 @@ class Targets:
         return known.hostname if known else ""
 
 
-def _offer(cluster: Cluster, item: Item, nodes: Sequence[str] | None) -> list[Holding]:
+def _places_to_create(cluster: Cluster, item: Item, nodes: Sequence[str] | None) -> list[Holding]:
     """Where it can be created: on these nodes, or on any."""
     has_topic = {part.node for part in parts_of(cluster, Item(item.topic))}
     return [
@@ -161,14 +161,14 @@ def _offer(cluster: Cluster, item: Item, nodes: Sequence[str] | None) -> list[Ho
     ]
 
 
-def count(holding: Holding, stats: NsqdStats, item: Item, *, is_whole: bool) -> None:
+def fill_holding(holding: Holding, stats: NsqdStats, item: Item, *, is_whole: bool) -> None:
     """Fill in nsqd's figures about the item."""
     topic = next((one for one in stats.topics or () if one.topic_name == item.topic), None)
     holding.is_there = topic is not None
     if topic is None:
         return
     if item.channel:
-        _count_channel(holding, topic, item.channel)
+        _fill_from_channel(holding, topic, item.channel)
         return
     holding.paused = topic.paused
     holding.memory, holding.disk = topic.depth - topic.backend_depth, topic.backend_depth
@@ -182,7 +182,7 @@ def count(holding: Holding, stats: NsqdStats, item: Item, *, is_whole: bool) -> 
             holding.deferred += channel.deferred_count
 
 
-def _count_channel(holding: Holding, topic: TopicStats, name: str) -> None:
+def _fill_from_channel(holding: Holding, topic: TopicStats, name: str) -> None:
     channel = next((one for one in topic.channels or () if one.channel_name == name), None)
     holding.is_there = channel is not None
     if channel is None:
@@ -258,7 +258,7 @@ class TargetSets:
 
 def holdings_of(cluster: Cluster, item: Item, *, is_whole: bool) -> list[Holding]:
     """According to the last poll; a node that does not answer counts with its last numbers."""
-    found = {part.node: _holding(cluster, part) for part in parts_of(cluster, item)}
+    found = {part.node: _holding_at_poll(cluster, part) for part in parts_of(cluster, item)}
     topic = cluster.topics.get(item.topic)
     if item.channel or topic is None:
         return list(found.values())
@@ -269,11 +269,11 @@ def holdings_of(cluster: Cluster, item: Item, *, is_whole: bool) -> list[Holding
                 continue
             holding.clients += part.counts.client_count
             if is_whole:
-                _add(holding, part)
+                _add_counts(holding, part)
     return list(found.values())
 
 
-def _holding(cluster: Cluster, part: NodePart) -> Holding:
+def _holding_at_poll(cluster: Cluster, part: NodePart) -> Holding:
     node = cluster.nodes.get(part.node)
     holding = Holding(
         part.node,
@@ -283,11 +283,11 @@ def _holding(cluster: Cluster, part: NodePart) -> Holding:
         paused=part.paused,
         error=node.error if node else "",
     )
-    _add(holding, part)
+    _add_counts(holding, part)
     return holding
 
 
-def _add(holding: Holding, part: NodePart) -> None:
+def _add_counts(holding: Holding, part: NodePart) -> None:
     holding.memory += part.counts.memory_depth
     holding.disk += part.counts.backend_depth
     holding.in_flight += part.counts.in_flight_count

@@ -31,6 +31,9 @@ JSON = {"Content-Type": "application/json; charset=utf-8", **V1}
 BROKEN_ESCAPE = re.compile("%(?![0-9a-fA-F]{2}).{0,2}")
 
 Ask = Callable[[web.Request], Awaitable[web.Response]]
+WINDOW_BITS = {"gzip": 31, "deflate": -15}
+THREAD_SIZE_MIN = 64 << 10  # about 2 ms
+OURS = ("/api/", "/config/", "/ping/", "/render/")
 
 
 class ApiError(Exception):
@@ -42,7 +45,7 @@ class ApiError(Exception):
 
 
 def answer(value: Any) -> web.Response:
-    """Answer with JSON."""
+    """An answer of the API with any value as JSON."""
     return answer_bytes(orjson.dumps(value))
 
 
@@ -52,11 +55,11 @@ def answer_bytes(body: bytes) -> web.Response:
 
 
 def refusal(status: int, text: str) -> web.Response:
-    """An error."""
+    """The API's answer to a request that failed."""
     return web.Response(status=status, body=orjson.dumps({"message": text}), headers=JSON)
 
 
-def warn(*steps: Iterable[Result]) -> str:
+def join_warnings(*steps: Iterable[Result]) -> str:
     """The message of an answer: failures of one step are lines, steps are separated by semicolons; '' for none."""
     texts = ["\n".join(one.text for one in step if not one.ok) for step in steps]
     given = [text for text in texts if text]
@@ -88,10 +91,6 @@ def as_api(ask: Ask) -> Handler:
             return refusal(502, f"UPSTREAM_ERROR: {error}")
 
     return handle
-
-
-WINDOW_BITS = {"gzip": 31, "deflate": -15}
-THREAD_SIZE_MIN = 64 << 10  # about 2 ms
 
 
 @web.middleware
@@ -128,9 +127,6 @@ def chosen_encoding(headers: tuple[str, ...] | list[str]) -> str:
 def _compress(body: bytes, encoding: str) -> bytes:
     packer = zlib.compressobj(wbits=WINDOW_BITS[encoding])
     return packer.compress(body) + packer.flush()
-
-
-OURS = ("/api/", "/config/", "/ping/", "/render/")
 
 
 @web.middleware

@@ -57,8 +57,8 @@ class Config:
         else:
             raise ApiError(400, "INVALID_OPTION")
         log.info("/config/%s was set", name)
-        effect: dict[str, object] = {"name": name, "value": body[:1024].decode("utf-8", "replace")}
-        await self._context.audit.note(request, "set_config", {}, effect=effect, outcome="ok")
+        effect = {"name": name, "value": body[:1024].decode("utf-8", "replace")}
+        await self._context.audit.note(request, "set_config", effect=effect)
         return self._answer(name)
 
     def _check_address(self, request: web.Request) -> None:

@@ -22,7 +22,7 @@ class _Series(msgspec.Struct):
 
 
 class Graphite:
-    """Handlers for --graphite-url."""
+    """Asks the Graphite of --graphite-url for scripts and browsers."""
 
     def __init__(self, context: Context) -> None:
         options = context.options

@@ -17,6 +17,49 @@ from nsqfast.nsqadmin.cluster.answers import (
 )
 from nsqfast.nsqadmin.cluster.discovery import Nsqd
 
+Json = dict[str, Any]
+TOPIC_SUMS = ("depth", "memory_depth", "backend_depth", "message_count")
+CHANNEL_SUMS = (
+    "depth",
+    "memory_depth",
+    "backend_depth",
+    "in_flight_count",
+    "deferred_count",
+    "requeue_count",
+    "timeout_count",
+    "message_count",
+    "client_count",
+)
+DELIVERIES = ("zone_local_msg_count", "region_local_msg_count", "global_msg_count")
+CLIENT_KEYS = (
+    "remote_address",
+    "version",
+    "client_id",
+    "hostname",
+    "user_agent",
+    "connect_ts",
+    "connected",
+    "in_flight_count",
+    "ready_count",
+    "finish_count",
+    "requeue_count",
+    "message_count",
+    "sample_rate",
+    "deflate",
+    "snappy",
+    "authed",
+    "auth_identity",
+    "auth_identity_url",
+)
+CLIENT_TLS_KEYS = (
+    "tls",
+    "tls_cipher_suite",
+    "tls_version",
+    "tls_negotiated_protocol",
+    "tls_negotiated_protocol_is_mutual",
+)
+TOPOLOGY = ("topology_zone", "topology_region")
+
 
 def latency_of(one: Percentiles | None) -> dict[str, Any] | None:
     """Of one node: nsqd reports quantile and value, from which the rest of each percentile follows. Nanoseconds."""
@@ -75,53 +118,8 @@ def _whole(number: float) -> float:
     return int(number) if number == int(number) else number
 
 
-Json = dict[str, Any]
-
-TOPIC_SUMS = ("depth", "memory_depth", "backend_depth", "message_count")
-CHANNEL_SUMS = (
-    "depth",
-    "memory_depth",
-    "backend_depth",
-    "in_flight_count",
-    "deferred_count",
-    "requeue_count",
-    "timeout_count",
-    "message_count",
-    "client_count",
-)
-DELIVERIES = ("zone_local_msg_count", "region_local_msg_count", "global_msg_count")
-CLIENT_KEYS = (
-    "remote_address",
-    "version",
-    "client_id",
-    "hostname",
-    "user_agent",
-    "connect_ts",
-    "connected",
-    "in_flight_count",
-    "ready_count",
-    "finish_count",
-    "requeue_count",
-    "message_count",
-    "sample_rate",
-    "deflate",
-    "snappy",
-    "authed",
-    "auth_identity",
-    "auth_identity_url",
-)
-CLIENT_TLS_KEYS = (
-    "tls",
-    "tls_cipher_suite",
-    "tls_version",
-    "tls_negotiated_protocol",
-    "tls_negotiated_protocol_is_mutual",
-)
-TOPOLOGY = ("topology_zone", "topology_region")
-
-
 def node_object(node: Nsqd) -> Json:
-    """NODE."""
+    """A node as /api/nodes shows it."""
     return {
         "remote_addresses": node.remote_addresses,
         "remote_address": node.remote_address,
@@ -146,7 +144,7 @@ def _topic_list(names: tuple[str, ...], tombstones: tuple[bool, ...]) -> orjson.
 
 
 def topic_object(node: Nsqd, topic: TopicStats) -> Json:
-    """TOPIC on one node."""
+    """A topic on one node."""
     return {
         "node": node.key,
         "hostname": node.hostname,
@@ -167,7 +165,7 @@ def topic_object(node: Nsqd, topic: TopicStats) -> Json:
 
 
 def channel_object(node: Nsqd, topic: str, channel: ChannelStats) -> Json:
-    """CHANNEL on one node."""
+    """A channel on one node, with its clients."""
     clients = channel.clients
     return {
         "node": node.key,
@@ -176,12 +174,7 @@ def channel_object(node: Nsqd, topic: str, channel: ChannelStats) -> Json:
         "channel_name": channel.channel_name,
         "depth": channel.depth,
         "memory_depth": channel.depth - channel.backend_depth,
-        "backend_depth": channel.backend_depth,
-        "in_flight_count": channel.in_flight_count,
-        "deferred_count": channel.deferred_count,
-        "requeue_count": channel.requeue_count,
-        "timeout_count": channel.timeout_count,
-        "message_count": channel.message_count,
+        **{name: getattr(channel, name) for name in CHANNEL_SUMS[2:-1]},
         **_deliveries({name: getattr(channel, name) for name in DELIVERIES}),
         "client_count": channel.client_count,
         "nodes": None,
@@ -192,7 +185,7 @@ def channel_object(node: Nsqd, topic: str, channel: ChannelStats) -> Json:
 
 
 def client_object(node: Nsqd, client: Client) -> Json:
-    """CLIENT; `connected` is in nanoseconds, by our clock."""
+    """A consumer's connection; `connected` is in nanoseconds, by our clock."""
     connected_ns = (int(time.time()) - client.connect_ts) * 1_000_000_000
     return {
         "node": node.key,
@@ -207,7 +200,7 @@ def client_object(node: Nsqd, client: Client) -> Json:
 
 
 def merge_topics(name: str, parts: list[Json]) -> Json:
-    """TOPIC over all nodes; one that no node has is empty."""
+    """A topic over all nodes; one that no node has is empty."""
     channels: dict[str, list[Json]] = {}
     for part in parts:
         for one in part["channels"] or ():
@@ -226,19 +219,17 @@ def merge_topics(name: str, parts: list[Json]) -> Json:
 
 
 def merge_channels(topic: str, name: str, parts: list[Json]) -> Json:
-    """CHANNEL over all nodes."""
+    """A channel over all nodes, with what it is on each."""
     clients = [client for part in parts for client in part["clients"] or ()]
     clients.sort(key=itemgetter("hostname", "node", "remote_address"))
-    sums = _sums(parts, CHANNEL_SUMS)
-    client_count = sums.pop("client_count")
     return {
         "node": "*" if parts else "",
         "hostname": "",
         "topic_name": topic,
         "channel_name": name,
-        **sums,
+        **_sums(parts, CHANNEL_SUMS[:-1]),
         **_deliveries({kind: sum(part.get(kind, 0) for part in parts) for kind in DELIVERIES}),
-        "client_count": client_count,
+        **_sums(parts, CHANNEL_SUMS[-1:]),
         "nodes": parts or None,
         "clients": clients or None,
         "paused": any(part["paused"] for part in parts),

@@ -13,7 +13,7 @@ import orjson
 from aiohttp import web
 
 from nsqfast.net.slices import Slices
-from nsqfast.nsqadmin.api.answers import ApiError, answer_bytes, query_of, warn
+from nsqfast.nsqadmin.api.answers import ApiError, answer_bytes, join_warnings, query_of
 from nsqfast.nsqadmin.api.objects import (
     Json,
     channel_object,
@@ -34,10 +34,11 @@ if TYPE_CHECKING:
     from nsqfast.nsqadmin.results import Result
 
 GATHER_S = 0.1
+Stats = list[tuple[Nsqd, NsqdStats]]
 
 
 class Rounds:
-    """Keys identify the queries."""
+    """The rounds under way and the next ones, by the path that is asked."""
 
     def __init__(self) -> None:
         self._gathering: dict[str, asyncio.Task[bytes]] = {}
@@ -72,9 +73,6 @@ def _forget_error(round_: asyncio.Task[bytes]) -> None:
         round_.exception()
 
 
-Stats = list[tuple[Nsqd, NsqdStats]]
-
-
 class Reads:
     """Handlers; each request asks the nodes anew, in a round."""
 
@@ -94,15 +92,15 @@ class Reads:
 
     async def _topics(self) -> bytes:
         found = await self._discovery.topics()
-        return _encode({"topics": found.value or None, "message": warn(found.failures)})
+        return _encode({"topics": found.value or None, "message": join_warnings(found.failures)})
 
     async def _inactive(self) -> bytes:
         found = await self._discovery.inactive_topics()
         topics = {topic: channels or None for topic, channels in found.value.items()}
-        return _encode({"topics": topics, "message": warn(found.failures)})
+        return _encode({"topics": topics, "message": join_warnings(found.failures)})
 
     async def nodes(self, request: web.Request) -> web.Response:
-        """All nsqd."""
+        """Every nsqd of the cluster."""
         return await self._share(request, self._nodes)
 
     async def _nodes(self) -> bytes:
@@ -111,7 +109,7 @@ class Reads:
         for node in found.value:
             pieces.append(_encode(node_object(node)))
             await slices.pause()
-        return _join_list(b'{"nodes":', pieces, {"message": warn(found.failures)})
+        return _join_list(b'{"nodes":', pieces, {"message": join_warnings(found.failures)})
 
     async def node(self, request: web.Request) -> web.Response:
         """One nsqd with its topics, channels and clients."""
@@ -136,7 +134,7 @@ class Reads:
             ),
         }
         head = b'{"node":' + _encode(key) + b',"topics":'
-        return _join_list(head, pieces, totals | {"message": warn(known.failures)})
+        return _join_list(head, pieces, totals | {"message": join_warnings(known.failures)})
 
     async def topic(self, request: web.Request) -> web.Response:
         """One topic, over all nodes and on each."""
@@ -198,10 +196,10 @@ class Reads:
     async def _counter(self) -> bytes:
         known = await self._discovery.nodes(with_topics=False)
         if not known.value:
-            return _encode({"stats": {}, "message": warn(known.failures)})
+            return _encode({"stats": {}, "message": join_warnings(known.failures)})
         found = await self._discovery.counts(known.value, _encode_counts)
         pieces = [piece for _, piece in found.value if piece]
-        message = _encode(warn(known.failures, found.failures))
+        message = _encode(join_warnings(known.failures, found.failures))
         return _join(b'{"stats":{', pieces, b'},"message":' + message + b"}")
 
 
@@ -248,4 +246,4 @@ def _join(head: bytes, pieces: list[bytes], tail: bytes) -> bytes:
 
 def _with_message(value: Json, found: Found[Any], stats: Found[Any]) -> bytes:
     failures: tuple[list[Result], list[Result]] = found.failures, stats.failures
-    return _encode(value | {"message": warn(*failures)})
+    return _encode(value | {"message": join_warnings(*failures)})

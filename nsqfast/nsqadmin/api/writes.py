@@ -7,7 +7,7 @@ from aiohttp import web
 
 from nsqfast.nsqadmin.access.permissions import note_refusal
 from nsqfast.nsqadmin.access.users import user_of
-from nsqfast.nsqadmin.api.answers import ApiError, Ask, answer, warn
+from nsqfast.nsqadmin.api.answers import ApiError, Ask, answer, join_warnings
 from nsqfast.nsqadmin.api.bodies import read_strings
 from nsqfast.nsqadmin.cluster.answers import NobodyAnsweredError
 from nsqfast.nsqadmin.cluster.discovery import Discovery
@@ -114,14 +114,14 @@ class Writes:
             await note(request, action, target, results=results, outcome="failed")
             raise
         outcome = outcome_of(results)
-        await note(request, action, target, results=results, outcome=outcome)
+        await note(request, action, target, results=results)
         if outcome != "failed":
             mark_action(self._context.history, action.partition("_")[0], **target)
         return results
 
     def _answer(self, results: list[Result]) -> web.Response:
         self._context.poller.ask_now()
-        return answer({"message": warn(results)})
+        return answer({"message": join_warnings(results)})
 
 
 def _kind(target: Target) -> str:

@@ -14,6 +14,11 @@ import msgspec
 MASK = "***"
 # Limits the nesting of JSON within JSON strings.
 INNER_DEPTH_MAX = 4
+Kind = Literal["text", "binary", "hidden"]
+NOT_ALLOWED = "Only admins may see bodies here (--viewer-sees-bodies changes that)."
+HEX_ROW = 16
+PREVIEW_SIZE = 200
+SHOWN = bytes(byte if 32 <= byte < 127 else ord(".") for byte in range(256))
 
 
 class Masked(NamedTuple):
@@ -25,7 +30,7 @@ class Masked(NamedTuple):
 
 
 class Masks:
-    """Compares keys ignoring case."""
+    """The keys of --mask-json, whose case does not matter."""
 
     def __init__(self, keys: Sequence[str]) -> None:
         self._keys = frozenset(key.casefold() for key in keys)
@@ -93,14 +98,6 @@ class Masks:
             )
         hidden, is_changed = self._hide_in(inner, inner_depth + 1)
         return (json.dumps(hidden, ensure_ascii=False), True) if is_changed else (value, False)
-
-
-Kind = Literal["text", "binary", "hidden"]
-
-NOT_ALLOWED = "Only admins may see bodies here (--viewer-sees-bodies changes that)."
-HEX_ROW = 16
-PREVIEW_SIZE = 200
-SHOWN = bytes(byte if 32 <= byte < 127 else ord(".") for byte in range(256))
 
 
 class Body(msgspec.Struct, frozen=True):

@@ -46,7 +46,7 @@ class Picked(msgspec.Struct):
     place: str = ""
 
 
-class Wanted(msgspec.Struct):
+class ChangeOrder(msgspec.Struct):
     """The body of a POST. `filter` None: only those with the ids; `to` is the topic for copies, `since` in ISO 8601."""
 
     action: Literal["requeue", "drop", "copy", "move"]
@@ -69,8 +69,8 @@ class Wanted(msgspec.Struct):
         return f"/channel/messages/{self.action}?{urlencode(given)}"
 
 
-class Part(msgspec.Struct):
-    """nsqd's answer."""
+class ChangeReply(msgspec.Struct):
+    """nsqd's answer to one request for a part of a change."""
 
     examined: int = 0
     changed: int = 0
@@ -83,7 +83,7 @@ class Change:
     """One that runs, or did."""
 
     id: str
-    wanted: Wanted
+    wanted: ChangeOrder
     begun_s: float
     examined: int = 0
     changed: int = 0
@@ -93,7 +93,7 @@ class Change:
     results: list[Result] = field(default_factory=list)  # of each node, failed until it is done
 
     def to_json(self) -> dict[str, object]:
-        """For the page."""
+        """The state of the change for its page."""
         return {
             "id": self.id,
             "action": self.wanted.action,
@@ -116,15 +116,15 @@ class Changes:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def add_routes(self, app: web.Application) -> None:
-        """See the module."""
+        """All are for admins only."""
         app.router.add_post("/ui/messages/changes", admin_only(self.begin))
         app.router.add_get("/ui/messages/changes/{id}", admin_only(self.show))
         app.router.add_post("/ui/messages/changes/{id}/stop", admin_only(self.stop))
         app.on_shutdown.append(self._close)
 
     async def begin(self, request: web.Request) -> web.Response:
-        """See the module."""
-        wanted = await read_json(request, Wanted)
+        """Serve POST /ui/messages/changes: begin, and answer 202 with the state."""
+        wanted = await read_json(request, ChangeOrder)
         nodes = self._check(wanted)
         if len(self._tasks) >= RUNNING_MAX:
             raise web.HTTPServiceUnavailable(text=f"{RUNNING_MAX} changes are under way: wait.")
@@ -139,11 +139,11 @@ class Changes:
         return web.json_response(change.to_json(), status=202)
 
     async def show(self, request: web.Request) -> web.Response:
-        """The state."""
+        """Serve the state of a change."""
         return web.json_response(self._find(request).to_json())
 
     async def stop(self, request: web.Request) -> web.Response:
-        """Begin no further part."""
+        """Serve a stop: no further part is begun."""
         change = self._find(request)
         change.is_stopped = True
         return web.json_response(change.to_json())
@@ -154,7 +154,7 @@ class Changes:
             raise web.HTTPNotFound(text="That was too long ago.")
         return change
 
-    def _check(self, wanted: Wanted) -> list[Node]:
+    def _check(self, wanted: ChangeOrder) -> list[Node]:
         """The nodes: users must not make us send requests to other places."""
         copies = wanted.action in ("copy", "move")
         if copies:
@@ -203,7 +203,7 @@ class Changes:
                 self._context.poller.note_emptied(wanted.topic, wanted.channel, node.key)
             try:
                 body = await self._context.upstream.post(node.key, wanted.path(picked, place))
-                part = decode(body, Part)
+                part = decode(body, ChangeReply)
             except UpstreamError as error:
                 return Result(node.key, ok=False, text=explain_refusal(node, error))
             finally:
@@ -239,14 +239,8 @@ class Changes:
             effect["messages_lost"] = change.changed
         if change.is_stopped:
             effect["is_stopped"] = True
-        await self._context.audit.note(
-            request,
-            f"{wanted.action}_messages",
-            target,
-            effect=effect,
-            results=change.results,
-            outcome=outcome_of(change.results),
-        )
+        note, action = self._context.audit.note, f"{wanted.action}_messages"
+        await note(request, action, target, effect=effect, results=change.results)
 
     async def _close(self, _app: web.Application) -> None:
         """nsqadmin stops: finish the parts under way."""

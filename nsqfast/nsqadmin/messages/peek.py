@@ -10,7 +10,7 @@ import datetime as dt
 import functools
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from urllib.parse import urlencode
 
 import msgspec
@@ -21,6 +21,24 @@ from nsqfast.nsqadmin.cluster.client import Upstream
 from nsqfast.nsqadmin.cluster.model import Node, NodePart, NodeState
 from nsqfast.nsqadmin.messages.bodies import NOT_ALLOWED, Body, Masks, show_body
 from nsqfast.nsqadmin.web.request import Query
+
+STATES = ("ready", "in_flight", "deferred")
+VIEWS = ("json", "text", "hex")
+# nsqd's limits.
+LIMIT_DEFAULT, LIMIT_MAX = 20, 100
+OFFSET_MAX = 10_000
+FILTER_SIZE_MAX = 1024
+PIECE_SIZE_MAX = 65536
+NODES_AT_ONCE = 32
+# Time for a node that did not answer the last poll: the page of the others must not wait for it.
+LATE_ANSWER_S = 0.2
+# A page holds the bodies of all nodes: with many nodes and messages, each piece is shorter.
+PAGE_SIZE_MAX = 8 << 20
+PIECE_SIZE_MIN = 1024
+HEX_FACTOR = 5
+SEARCHED_SIZE_MAX = 16384  # in the loop, without a thread
+_NUMBER = re.compile(r"[0-9]{1,9}")
+PLACE = re.compile(r"[0-9a-f-]{1,200}")
 
 
 class PeekedClient(msgspec.Struct):
@@ -72,28 +90,6 @@ class Peeked(msgspec.Struct):
     messages: list[PeekedMessage] = []
 
 
-STATES = ("ready", "in_flight", "deferred")
-VIEWS = ("json", "text", "hex")
-
-# nsqd's limits.
-LIMIT_DEFAULT, LIMIT_MAX = 20, 100
-OFFSET_MAX = 10_000
-FILTER_SIZE_MAX = 1024
-PIECE_SIZE_MAX = 65536
-
-NODES_AT_ONCE = 32
-# Time for a node that did not answer the last poll: the page of the others must not wait for it.
-LATE_ANSWER_S = 0.2
-# A page holds the bodies of all nodes: with many nodes and messages, each piece is shorter.
-PAGE_SIZE_MAX = 8 << 20
-PIECE_SIZE_MIN = 1024
-HEX_FACTOR = 5
-SEARCHED_SIZE_MAX = 16384  # in the loop, without a thread
-
-_NUMBER = re.compile(r"[0-9]{1,9}")
-PLACE = re.compile(r"[0-9a-f-]{1,200}")
-
-
 @dataclass(frozen=True, slots=True)
 class PeekQuery:
     """The parameters. Without a channel it is the topic's own queue; `node` '' means all nodes.
@@ -127,7 +123,7 @@ class PeekQuery:
         return f"{path}?" + urlencode({name: value for name, value in given.items() if value != ""})
 
     def piece_max(self, node_count: int) -> int:
-        """Bytes per body."""
+        """How many bytes of each body nsqd is asked for, so that the whole page has a bound."""
         shown = max(node_count, 1) * self.limit * (HEX_FACTOR if self.view == "hex" else 1)
         return min(PIECE_SIZE_MAX, max(PIECE_SIZE_MIN, PAGE_SIZE_MAX // shown))
 
@@ -173,44 +169,44 @@ class Peeker:
         self._upstream = upstream
         self.masks = masks
 
-    async def look(
-        self, look: PeekQuery, nodes: Sequence[Node], *, may_see: bool, is_admin: bool
+    async def peek(
+        self, asked: PeekQuery, nodes: Sequence[Node], *, may_see: bool, is_admin: bool
     ) -> list[NodeMessages]:
         """Look, in the order of `nodes`."""
         slots = asyncio.Semaphore(NODES_AT_ONCE)
-        target = look.target(look.piece_max(len(nodes)) if may_see else 0)
+        target = asked.target(asked.piece_max(len(nodes)) if may_see else 0)
 
         async def ask(node: Node) -> NodeMessages:
-            picture = NodeMessages(node.key, node.hostname, node.version)
+            answer = NodeMessages(node.key, node.hostname, node.version)
             if node.state is NodeState.DOWN:
-                picture.sentence, picture.is_failed = down_text(node), True
-                return picture
+                answer.sentence, answer.is_failed = down_text(node), True
+                return answer
             time_max_s = LATE_ANSWER_S if node.state is NodeState.STALE else None
             async with slots:
                 try:
                     async with asyncio.timeout(time_max_s):
                         found = await self._upstream.read(node.key, target, Peeked)
-                    await self._fill(picture, found, look, may_see=may_see, is_admin=is_admin)
+                    await self._fill(answer, found, asked, may_see=may_see, is_admin=is_admin)
                 except UpstreamError as error:
-                    picture.sentence, picture.is_failed = explain_failure(node, look, error)
+                    answer.sentence, answer.is_failed = explain_failure(node, asked, error)
                 except TimeoutError:
-                    picture.sentence, picture.is_failed = late_text(node), True
-            return picture
+                    answer.sentence, answer.is_failed = late_text(node), True
+            return answer
 
         return list(await asyncio.gather(*map(ask, nodes)))
 
     async def _fill(
         self,
-        picture: NodeMessages,
+        answer: NodeMessages,
         found: Peeked,
-        look: PeekQuery,
+        asked: PeekQuery,
         *,
         may_see: bool,
         is_admin: bool,
     ) -> None:
         slices = Slices()
         messages = []
-        for each in found.messages[: look.limit]:
+        for each in found.messages[: asked.limit]:
             body = Body("hidden", reason=NOT_ALLOWED)
             if may_see:
                 piece = each.piece[:PIECE_SIZE_MAX]
@@ -218,14 +214,14 @@ class Peeker:
                 body = await self._show(piece, is_whole=is_whole, is_admin=is_admin)
             messages.append(make_message(each, body))
             await slices.pause()
-        picture.messages = messages
-        picture.taken_at = found.taken_at / 1e9
-        picture.depth, picture.offset, picture.scanned = found.depth, look.offset, found.scanned
-        picture.is_complete, picture.next = found.is_complete, found.next
-        picture.next_offset = found.next_offset
+        answer.messages = messages
+        answer.taken_at = found.taken_at / 1e9
+        answer.depth, answer.offset, answer.scanned = found.depth, asked.offset, found.scanned
+        answer.is_complete, answer.next = found.is_complete, found.next
+        answer.next_offset = found.next_offset
         if found.next is not None:
-            picture.next_offset = look.offset + found.scanned
-        picture.note = found.note or ""
+            answer.next_offset = asked.offset + found.scanned
+        answer.note = found.note or ""
 
     async def _show(self, piece: bytes, *, is_whole: bool, is_admin: bool) -> Body:
         show = functools.partial(
@@ -237,7 +233,7 @@ class Peeker:
 
 
 def make_message(given: PeekedMessage, body: Body) -> Message:
-    """Times in seconds."""
+    """A message for a page, with times in seconds."""
     return Message(
         id=given.id,
         time=given.timestamp / 1e9,
@@ -262,7 +258,7 @@ def late_text(node: Node) -> str:
     return f"{node.key} did not answer: no answer in time"
 
 
-def explain_failure(node: Node, look: PeekQuery, error: UpstreamError) -> tuple[str, bool]:
+def explain_failure(node: Node, asked: PeekQuery, error: UpstreamError) -> tuple[str, bool]:
     """Why there is nothing to see, and whether that is a failure."""
     if "INVALID_ARG_FROM" in error.message:
         return f"{node.key} was started anew since then: look from the beginning.", True
@@ -270,12 +266,12 @@ def explain_failure(node: Node, look: PeekQuery, error: UpstreamError) -> tuple[
         return f"{node.key} did not answer: {error.message}", True
     if "CHANNEL_NOT_FOUND" in error.message or "TOPIC_NOT_FOUND" in error.message:
         return f"{node.key} does not have it any more.", False
-    what = look.state.replace("_", " ") if look.state == "in_flight" else look.state
+    what = asked.state.replace("_", " ") if asked.state == "in_flight" else asked.state
     shown = {"ready": "waiting messages", "deferred": "deferred messages"}.get(
         what, f"messages {what}"
     )
     host = node.hostname or node.key
-    hint = "; tail new ones instead" if look.state == "ready" else ""
+    hint = "; tail new ones instead" if asked.state == "ready" else ""
     return (
         f"nsqd {node.version or 'of unknown version'} on {host} cannot show {shown}{hint}.",
         False,
@@ -315,11 +311,6 @@ def read_since(text: str) -> int:
 def write_since(since_ns: int, zone: dt.tzinfo | None = None) -> str:
     """The same the other way round; '' for 0."""
     return dt.datetime.fromtimestamp(since_ns // 10**9, zone).isoformat() if since_ns else ""
-
-
-def without_filter(look: PeekQuery) -> PeekQuery:
-    """For users who may not learn the content of bodies."""
-    return replace(look, filter="")
 
 
 def nodes_of(parts: Iterable[NodePart], nodes: Mapping[str, Node], only: str) -> list[Node]:

@@ -49,7 +49,7 @@ WANTED = {
 HEADERS = {"Content-Type": "text/event-stream", "X-Accel-Buffering": "no"}
 
 
-class Wanted(msgspec.Struct):
+class TailOrder(msgspec.Struct):
     """The body of the request; `view` is that of the page."""
 
     topic: str
@@ -108,11 +108,11 @@ class Tails:
         finally:
             self._open -= 1
 
-    async def _serve(self, request: web.Request, wanted: Wanted) -> web.StreamResponse:
+    async def _serve(self, request: web.Request, wanted: TailOrder) -> web.StreamResponse:
         topic = wanted.topic
         channel = f"{PREFIX}{secrets.token_hex(6)}#ephemeral"
         nodes, results = await self._choose_nodes(topic)
-        silent = describe(results)
+        silent = describe_left_out(results)
         error = "" if nodes else "; ".join(silent) or "no nsqd has this topic"
         async with contextlib.AsyncExitStack() as stack:
             if nodes:
@@ -120,7 +120,7 @@ class Tails:
                 try:
                     await stack.enter_async_context(consumer)
                 except NsqfastError as failure:
-                    error = explain(str(failure))
+                    error = explain_error(str(failure))
             await self._note(request, topic, channel, results, error)
             if error:
                 raise web.HTTPConflict(text=error)
@@ -205,13 +205,10 @@ class Tails:
     async def _note(
         self, request: web.Request, topic: str, channel: str, results: list[Result], error: str
     ) -> None:
-        effect: dict[str, object] = {"makes": channel}
-        if error:
-            effect = {"reason": error}
+        effect = {"reason": error} if error else {"makes": channel}
         outcome = "failed" if error else outcome_of(results)
-        await self._context.audit.note(
-            request, "tail", {"topic": topic}, effect=effect, results=results, outcome=outcome
-        )
+        note, target = self._context.audit.note, {"topic": topic}
+        await note(request, "tail", target, effect=effect, results=results, outcome=outcome)
 
 
 class Stream:
@@ -266,14 +263,14 @@ class Stream:
         status.left_s = max(0, round(self._time_max_s - (now - self._begun)))
         status.nodes = sum(each.is_connected for each in connections.values())
         status.silent = self._silent + [
-            f"{address}: {explain(each.error)}"
+            f"{address}: {explain_error(each.error)}"
             for address, each in connections.items()
             if not each.is_connected
         ]
         await self._response.write(_event("status", status))
 
     async def end(self, reason: str) -> None:
-        """The last event."""
+        """Send the last event, which says why it is the last."""
         await self._response.write(_event("end", {"reason": reason}))
 
 
@@ -286,7 +283,7 @@ def cut_body(body: Body) -> Body:
     return msgspec.structs.replace(shown, is_masked=body.is_masked)
 
 
-def describe(results: list[Result]) -> list[str]:
+def describe_left_out(results: list[Result]) -> list[str]:
     """Why nodes are left out, each reason once."""
     nodes: dict[str, list[str]] = {}
     for result in results:
@@ -295,7 +292,7 @@ def describe(results: list[Result]) -> list[str]:
     return [f"{', '.join(keys)}: {reason}" for reason, keys in nodes.items()]
 
 
-def explain(error: str) -> str:
+def explain_error(error: str) -> str:
     """The meaning of nsqd's error for a tail."""
     reason = next((text for word, text in WANTED.items() if word in error), "")
     # nsqd's own words: what follows them tells programs what to write.
@@ -340,9 +337,9 @@ async def _taken(consumer: Consumer) -> AsyncIterator[list[Message]]:
             await asyncio.sleep(len(messages) / TAKEN_PER_S)
 
 
-async def _read(request: web.Request) -> Wanted:
+async def _read(request: web.Request) -> TailOrder:
     try:
         body = await request.content.read(BODY_SIZE_MAX)
-        return msgspec.json.decode(body, type=Wanted)
+        return msgspec.json.decode(body, type=TailOrder)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise web.HTTPBadRequest(text=str(error)) from None

@@ -13,6 +13,7 @@ import time
 import msgspec
 from aiohttp import web
 
+from nsqfast.nsqadmin.access.answers import answer_json
 from nsqfast.nsqadmin.access.origin import FORM, readable
 from nsqfast.nsqadmin.access.permissions import admin_only
 from nsqfast.nsqadmin.access.users import user_of
@@ -79,7 +80,7 @@ class Handlers:
         """All problems, including muted ones; a request counts as a viewer, so that they are fresh."""
         self._context.poller.seen()
         problems = self._context.problems
-        return _json(
+        return answer_json(
             ProblemList(
                 tick=problems.tick,
                 total=problems.total,
@@ -92,7 +93,7 @@ class Handlers:
         """All that are not over."""
         now = time.time()
         silences = [each for each in self._context.problems.silences if each.until > now]
-        return _json({"silences": silences})
+        return answer_json({"silences": silences})
 
     async def mute(self, request: web.Request) -> web.Response:
         """Silence a problem; answers with the problem."""
@@ -123,13 +124,8 @@ class Handlers:
     async def test_webhook(self, request: web.Request) -> web.Response:
         """Send something to --problem-webhook; 502 says why that failed."""
         trouble = await self._context.webhook.test(readable(user_of(request).name))
-        await self._context.audit.note(
-            request,
-            "test_webhook",
-            {},
-            effect={"reason": trouble} if trouble else {},
-            outcome="failed" if trouble else "ok",
-        )
+        note, effect = self._context.audit.note, {"reason": trouble} if trouble else {}
+        await note(request, "test_webhook", effect=effect, outcome="failed" if trouble else "ok")
         if trouble:
             raise web.HTTPBadGateway(text=f"The webhook failed: {trouble}")
         return self._answer(request, {})
@@ -191,12 +187,8 @@ class Handlers:
         self._context.poller.ask_now()  # open pages show it with the next tick
         if request.content_type == FORM:
             raise web.HTTPSeeOther(self._context.urls.to("/problems"))
-        return _json(answer)
+        return answer_json(answer)
 
 
 def _word(scope: Scope, of_problem: str, of_others: str) -> str:
     return of_problem if scope is Scope.PROBLEM else of_others
-
-
-def _json(answer: object) -> web.Response:
-    return web.Response(body=msgspec.json.encode(answer), content_type="application/json")

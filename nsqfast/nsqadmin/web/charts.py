@@ -1,4 +1,4 @@
-"""The charts of pages, and GET /ui/series?key=K&columns=A,B&range=1h: their points, for the page or as an export.
+"""The charts of pages, from history or as pictures of Graphite; GET /ui/series?key=K&columns=A,B&range=1h has points.
 
 Charts are declared on the server: keys of history, lines with their columns, colour and dash. The page carries the plan
 as JSON (templates/charts.html); `static/js/charts.js` draws it from `/ui/series`:
@@ -19,14 +19,16 @@ as JSON (templates/charts.html); `static/js/charts.js` draws it from `/ui/series
      "series": [{"in_s": [4021.5, null, ...]}, ...], "marks": [{"at": 1700000100.0, "text": "empty billing"}]}
 
 null means unknown: a node that did not answer, a restart. All series share `times`.
+
+With --graphite-url a page has Graphite's pictures, too: small graphs of the keys that nsqd sends to statsd, which are
+described at https://nsq.io/components/nsqd.html (statsd); `--statsd-prefix`, `--statsd-counter-format` and
+`--statsd-gauge-format` surround them. The browser asks Graphite, or with --proxy-graphite us.
 """
 
-import csv
-import io
-import json
 import math
+import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -41,24 +43,57 @@ from numpy.typing import NDArray
 from nsqfast.nsqadmin.access.permissions import export_only
 from nsqfast.nsqadmin.cluster.history_tables import CHANNEL_COLUMNS, NODE_COLUMNS, Key, Series
 from nsqfast.nsqadmin.context import Context
-from nsqfast.nsqadmin.web.export import quote_formula
+from nsqfast.nsqadmin.options import Options
+from nsqfast.nsqadmin.web.export import answer_file, read_form
 from nsqfast.nsqadmin.web.request import Query
+from nsqfast.nsqadmin.web.tables import Value
 from nsqfast.nsqadmin.web.texts import Link
 
 RANGES = {"15m": 900, "1h": 3600, "6h": 6 * 3600, "24h": 24 * 3600}
 RANGE_NAMES = {"15m": "15 min", "1h": "1 h", "6h": "6 h", "24h": "24 h"}
 RANGE_DEFAULT = "1h"
-KEY_SIZES = {
-    "topic": 2,
-    "channel": 3,
-    "node": 2,
-}  # first part, and the number of parts
+KEY_SIZES = {"topic": 2, "channel": 3, "node": 2}  # first part, and the number of parts
 COLUMNS = NODE_COLUMNS  # all columns
 POINT_S = 10.0  # an open page asks for points at least this often, even if no number changes
 DEPTH = ("memory_depth", "backend_depth")
 LINES_MAX = 5  # colours that can be told apart
 # One for each colour, so that lines also differ without colour.
 DASHES = ("", "6 4", "2 3", "10 3 2 3", "12 5")
+KEYS_MAX = 16
+CACHE_ENTRIES_MAX = 256
+DECIMALS = 2
+TIMEFRAMES = ("2h", "1h", "12h", "24h", "48h", "168h", "off")  # the first is the default
+COUNTERS = frozenset({"requeue_count", "timeout_count", "message_count", "gc_runs"})
+TOPIC_METRICS = ("depth", "message_count")
+CHANNEL_METRICS = (
+    "depth",
+    "in_flight_count",
+    "deferred_count",
+    "requeue_count",
+    "timeout_count",
+    "message_count",
+    "clients",
+)
+NODE_METRICS = ("*_bytes", "gc_pause_*", "gc_runs", "heap_objects")
+LATENCY = "e2e_processing_latency"
+LABELS = {
+    "depth": "Depth",
+    "message_count": "Messages",
+    "in_flight_count": "In flight",
+    "deferred_count": "Deferred",
+    "requeue_count": "Requeued",
+    "timeout_count": "Timed out",
+    "clients": "Connections",
+    LATENCY: "End to end, ms",
+    "*_bytes": "GC pressure",
+    "gc_pause_*": "GC pause percentiles",
+    "gc_runs": "GC runs",
+    "heap_objects": "Heap objects in use",
+}
+ANY = "*"  # any topic, channel or node
+_DROPPED = re.compile(r"[^A-Za-z0-9_.-]")
+RED, BLUE = "#cc0000", "#1f78b4"
+SEVERAL = f"{RED},#2e8b57,{BLUE},#7b3f9e"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +136,7 @@ class Plan:
 
     @property
     def query(self) -> str:
-        """The query after `/ui/series?`."""
+        """The query of the request for the points of all charts."""
         used = {column for chart in self.charts for line in chart.lines for column in line.columns}
         columns = ",".join(column for column in COLUMNS if column in used)
         keys = [("key", format_key(key)) for key in self.keys]
@@ -169,11 +204,6 @@ def parse_key(text: str) -> Key:
     return parts
 
 
-KEYS_MAX = 16
-CACHE_ENTRIES_MAX = 256
-DECIMALS = 2
-
-
 @dataclass(frozen=True, slots=True)
 class Question:
     """The query in the address."""
@@ -185,7 +215,7 @@ class Question:
 
 
 def parse_question(request: web.Request) -> Question:
-    """HTTPBadRequest says what is wrong with it."""
+    """Read the address; 400 says what is wrong with it."""
     try:
         return read_query(request.query)
     except ValueError as error:
@@ -218,16 +248,12 @@ class SeriesHandler:
         self._answers: dict[Question, bytes] = {}
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
-        """See the module."""
+        """Serve the points that the address asks for, or a file of them."""
         question = parse_question(request)
         if request.query.get("format"):
             return await export_only(self._serve_file)(request)
         self._context.poller.seen()
-        return web.Response(
-            body=self._answer(question),
-            content_type="application/json",
-            headers={"Cache-Control": "no-store"},
-        )
+        return web.Response(body=self._answer(question), content_type="application/json")
 
     def _answer(self, question: Question) -> bytes:
         tick = self._context.poller.cluster.tick
@@ -266,29 +292,14 @@ class SeriesHandler:
         }
 
     async def _serve_file(self, request: web.Request) -> web.Response:
-        question = parse_question(request)
-        form = request.query["format"]
-        if form not in ("csv", "json"):
-            raise web.HTTPBadRequest(text="format is csv or json")
+        question, form = parse_question(request), read_form(request)
         names, rows = make_rows(question, self.read(question))
-        body = to_csv(names, rows) if form == "csv" else to_json(names, rows)
         keys = [format_key(key) or "cluster" for key in question.keys]
-        await self._context.audit.note(
-            request,
-            "export",
-            {"series": " ".join(keys), "range": question.range},
-            effect={"format": form, "rows": len(rows)},
-            outcome="ok",
-        )
-        return web.Response(
-            body=body.encode("utf-8", "replace"),
-            content_type="text/csv" if form == "csv" else "application/json",
-            charset="utf-8",
-            headers={
-                "Content-Disposition": f'attachment; filename="nsqadmin-series-{question.range}.{form}"',
-                "Cache-Control": "no-store",
-            },
-        )
+        answer = await answer_file(form, f"nsqadmin-series-{question.range}", names, rows)
+        target = {"series": " ".join(keys), "range": question.range}
+        effect = {"format": form, "rows": len(rows)}
+        await self._context.audit.note(request, "export", target, effect=effect)
+        return answer
 
 
 def read_column(series: Series, name: str, times: NDArray[np.float64]) -> list[float | None]:
@@ -301,16 +312,14 @@ def read_column(series: Series, name: str, times: NDArray[np.float64]) -> list[f
     return [None if math.isnan(value) else value for value in values.round(DECIMALS).tolist()]
 
 
-def make_rows(
-    question: Question, answer: dict[str, Any]
-) -> tuple[list[str], list[list[str | float | None]]]:
+def make_rows(question: Question, answer: dict[str, Any]) -> tuple[list[str], list[list[Value]]]:
     """A row per point: its time, then each column of each key."""
     names, columns = ["time"], []
     for key, series in zip(question.keys, answer["series"], strict=True):
         for name in question.columns:
             names.append("/".join((*key[1:], name)))
             columns.append(series[name])
-    rows = [
+    rows: list[list[Value]] = [
         [format_time(at), *values] for at, *values in zip(answer["times"], *columns, strict=True)
     ]
     return names, rows
@@ -323,20 +332,178 @@ def format_time(at: float) -> str:
     return moment.isoformat(timespec=precision).replace("+00:00", "Z")
 
 
-def to_csv(names: Sequence[str], rows: Sequence[Sequence[str | float | None]]) -> str:
-    """RFC 4180; an unknown value is an empty field, and no name can be mistaken for a formula."""
-    text = io.StringIO(newline="")
-    writer = csv.writer(text, lineterminator="\r\n")
-    writer.writerow([quote_formula(name) for name in names])
-    writer.writerows(rows)
-    return text.getvalue()
-
-
-def to_json(names: Sequence[str], rows: Sequence[Sequence[str | float | None]]) -> str:
-    """A list of objects."""
-    return json.dumps([dict(zip(names, row, strict=True)) for row in rows], ensure_ascii=False)
-
-
 def add_routes(app: web.Application, context: Context) -> None:
-    """/ui/series"""
+    """Add /ui/series, which has the points of charts."""
     app.router.add_get("/ui/series", SeriesHandler(context).serve)
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A small graph that links to a large one."""
+
+    label: str
+    small: str
+    large: str
+    rate_target: str  # of /api/graphite; '' for gauges
+
+
+@dataclass(frozen=True, slots=True)
+class Pictures:
+    """The pictures of one page. `links` choose the timeframe."""
+
+    pictures: Sequence[Picture]
+    links: Sequence[Link]
+
+
+def make_pictures(
+    context: Context,
+    query: Query,
+    metrics: Sequence[str],
+    topic: str,
+    channel: str = "",
+    quantiles: Sequence[float] = (),
+) -> Pictures | None:
+    """For a topic or channel over all nodes; None without --graphite-url. `quantiles` are those that nsqd measures."""
+    options = context.options
+    wanted = {
+        metric: [f"sumSeries({statsd_key(options, metric, topic, channel)})"] for metric in metrics
+    }
+    if quantiles:
+        wanted[LATENCY] = [
+            latency_target(options, topic, channel, quantile) for quantile in quantiles
+        ]
+    return _pictures(context, query, wanted)
+
+
+def make_node_pictures(context: Context, query: Query, node: str) -> Pictures | None:
+    """For the memory of an nsqd, by its key."""
+    keys = {
+        metric: place_key(context.options, metric, "mem.", host_name(node))
+        for metric in NODE_METRICS
+    }
+    # It runs so rarely that most steps have no value.
+    keys["gc_runs"] = f"movingAverage({keys['gc_runs']},45)"
+    return _pictures(context, query, {metric: [key] for metric, key in keys.items()})
+
+
+def _pictures(
+    context: Context, query: Query, wanted: Mapping[str, Sequence[str]]
+) -> Pictures | None:
+    options = context.options
+    if not options.graphite_url:
+        return None
+    timeframe = query.choice("t", TIMEFRAMES)
+    links = [
+        Link(name, query.with_({"t": "" if name == TIMEFRAMES[0] else name}), name == timeframe)
+        for name in TIMEFRAMES
+    ]
+    address = context.urls.base if options.proxy_graphite else options.graphite_url.rstrip("/")
+    pictures = [
+        Picture(
+            LABELS[metric],
+            small_graph(options, address, timeframe, metric, targets),
+            large_graph(options, address, timeframe, metric, targets),
+            targets[0] if metric == "message_count" else "",
+        )
+        for metric, targets in wanted.items()
+        if timeframe != "off"
+    ]
+    return Pictures(pictures, links)
+
+
+def statsd_key(options: Options, metric: str, topic: str, channel: str = "") -> str:
+    """The key of a metric over all nodes, as stored by statsd."""
+    place = f"topic.{clean_name(topic)}."
+    if channel:
+        place += f"channel.{clean_name(channel)}."
+    return place_key(options, metric, place)
+
+
+def place_key(options: Options, metric: str, place: str, host: str = ANY) -> str:
+    """As nsqd sends it for `place`; `host` is `*` for all."""
+    prefix = options.statsd_prefix.replace("%s", host)
+    form = options.statsd_counter_format if metric in COUNTERS else options.statsd_gauge_format
+    return form.replace("%s", f"{prefix}.{place}{metric}")
+
+
+def host_name(node: str) -> str:
+    """From `broadcast_address:http_port`, as nsqd names itself."""
+    return _DROPPED.sub("", re.sub(r"[.:]", "_", node))
+
+
+def latency_target(options: Options, topic: str, channel: str, quantile: float) -> str:
+    """The mean of the nodes in milliseconds; nsqd names the key after the percentage, in whole numbers."""
+    key = statsd_key(options, f"{LATENCY}_{int(quantile * 100 + 0.5)}", topic, channel)
+    return f"scale(averageSeries({key}),0.000001)"
+
+
+def clean_name(name: str) -> str:
+    """The name as nsqd sends it: without the `#` of ephemeral names, and without Graphite's special characters."""
+    if name == ANY:
+        return name
+    return _DROPPED.sub("", name.replace(" ", "_").replace("/", "-"))
+
+
+def small_graph(
+    options: Options, address: str, timeframe: str, metric: str, targets: Sequence[str]
+) -> str:
+    """A line without any text."""
+    return render_address(
+        address,
+        timeframe,
+        height=20,
+        width=120,
+        hideGrid="true",
+        hideLegend="true",
+        hideAxes="true",
+        bgcolor="ff000000",
+        fgcolor="black",
+        margin=0,
+        colorList=color_of(metric),
+        yMin=0,
+        target=[summarize(options, target) for target in targets],
+    )
+
+
+def large_graph(
+    options: Options, address: str, timeframe: str, metric: str, targets: Sequence[str]
+) -> str:
+    """With axes; counters per second."""
+    summed = [summarize(options, target) for target in targets]
+    if metric in COUNTERS:
+        summed = [f"scale({each},{1 / interval_s(options):.10g})" for each in summed]
+    return render_address(
+        address,
+        timeframe,
+        height=450,
+        width=800,
+        bgcolor="ff000000",
+        fgcolor="999999",
+        colorList=color_of(metric),
+        yMin=0,
+        target=summed,
+    )
+
+
+def summarize(options: Options, target: str) -> str:
+    """Summarize in steps of --statsd-interval."""
+    return f'summarize({target},"{interval_s(options)}sec","avg")'
+
+
+def interval_s(options: Options) -> int:
+    """The interval of nsqd's reports to statsd, in seconds."""
+    return max(1, options.statsd_interval_ns // 10**9)
+
+
+def color_of(metric: str) -> str:
+    """Red for waiting messages; with several lines each has its own."""
+    if metric == LATENCY or metric in NODE_METRICS:
+        return SEVERAL
+    return RED if metric in ("depth", "deferred_count") else BLUE
+
+
+def render_address(address: str, timeframe: str, **values: str | int | list[str]) -> str:
+    """The URL of Graphite's /render."""
+    return f"{address}/render?" + urlencode(
+        {**values, "from": f"-{timeframe}", "until": "-1min"}, doseq=True
+    )

@@ -1,7 +1,8 @@
-"""GET /ui/export?view=PATH&table=NAME&format=csv|json: the whole of a table as its page filters and sorts it.
+"""Files of charts and tables; GET /ui/export?view=PATH&table=NAME&format=csv|json has one as its page sorts it.
 
 CSV follows RFC 4180 with a header line. A text that a spreadsheet would take for a formula gets an apostrophe in front:
-one that begins with = + - @, tab or carriage return. Numbers are plain. JSON is a list of objects.
+one that begins with = + - @, tab or carriage return. Numbers are plain, and an unknown value is an empty field. JSON is
+a list of objects.
 """
 
 import asyncio
@@ -9,69 +10,65 @@ import csv
 import io
 import json
 import re
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
 from aiohttp import web
 
 from nsqfast.net.slices import Slices
-from nsqfast.nsqadmin.access.permissions import export_only
-from nsqfast.nsqadmin.access.users import user_of
 from nsqfast.nsqadmin.context import Context
-from nsqfast.nsqadmin.web.live import Live
-from nsqfast.nsqadmin.web.request import Query
 from nsqfast.nsqadmin.web.tables import Table, Value
-from nsqfast.nsqadmin.web.view import PageNotFoundError, Views
+from nsqfast.nsqadmin.web.view import MadeView
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 class Export:
-    """The handler."""
+    """Serves /ui/export; `view_at` finds the View of an address, LookupError if there is none."""
 
-    def __init__(self, context: Context, live: Live, views: Views) -> None:
+    def __init__(
+        self, context: Context, view_at: Callable[[web.Request, str], Awaitable[MadeView]]
+    ) -> None:
         self._context = context
-        self._live = live
-        self._views = views
-
-    def add_routes(self, app: web.Application) -> None:
-        """See the module."""
-        app.router.add_get("/ui/export", export_only(self.serve))
+        self._view_at = view_at
 
     async def serve(self, request: web.Request) -> web.Response:
-        """See the module."""
-        address = urlsplit(request.query.get("view", ""))
-        name, form = request.query.get("table", ""), request.query.get("format", "csv")
-        if form not in ("csv", "json"):
-            raise web.HTTPBadRequest(text="format is csv or json")
+        """Serve a whole table as a file, and audit it."""
+        view, name = request.query.get("view", ""), request.query.get("table", "")
+        form = read_form(request)
         try:
-            page, match = await self._live.find_for(request, address.path)
-            query = Query.parse(address.query)
-            made = await self._views.get(page, match, query, user_of(request).role)
-            table = made.view.tables[name]
-        except (LookupError, PageNotFoundError):
+            table = (await self._view_at(request, view)).view.tables[name]
+        except LookupError:
             raise web.HTTPNotFound(text="there is no such table") from None
         rows = await read_rows(table)
-        keys = [column.key for column in columns_of(table)]
-        body = await asyncio.to_thread(to_csv if form == "csv" else to_json, keys, rows)
-        await self._context.audit.note(
-            request,
-            "export",
-            {"view": request.query["view"], "table": name},
-            effect={"format": form, "rows": len(rows)},
-            outcome="ok",
-        )
-        place = re.sub(r"[^\w.-]+", "-", self._context.urls.below(address.path) or "")
-        file_name = f"nsqadmin{place if place != '-' else ''}-{name}.{form}"
-        return web.Response(
-            body=body.encode("utf-8", "replace"),
-            content_type="text/csv" if form == "csv" else "application/json",
-            charset="utf-8",
-            headers={
-                "Content-Disposition": f'attachment; filename="{file_name}"',
-                "Cache-Control": "no-store",
-            },
-        )
+        place = re.sub(r"[^\w.-]+", "-", self._context.urls.below(urlsplit(view).path) or "")
+        file_name = f"nsqadmin{place if place != '-' else ''}-{name}"
+        answer = await answer_file(form, file_name, [each.key for each in columns_of(table)], rows)
+        target, effect = {"view": view, "table": name}, {"format": form, "rows": len(rows)}
+        await self._context.audit.note(request, "export", target, effect=effect)
+        return answer
+
+
+def read_form(request: web.Request) -> str:
+    """The form that the address asks for; 400 if there is none like it."""
+    form = request.query.get("format", "csv")
+    if form not in ("csv", "json"):
+        raise web.HTTPBadRequest(text="format is csv or json")
+    return form
+
+
+async def answer_file(
+    form: str, name: str, keys: Sequence[str], rows: Sequence[Sequence[Value]]
+) -> web.Response:
+    """A file for the browser to keep; it is written in a thread."""
+    body = await asyncio.to_thread(to_csv if form == "csv" else to_json, keys, rows)
+    return web.Response(
+        body=body.encode("utf-8", "replace"),
+        content_type="text/csv" if form == "csv" else "application/json",
+        charset="utf-8",
+        headers={"Content-Disposition": f'attachment; filename="{name}.{form}"'},
+    )
 
 
 def columns_of(table: Table[Any]) -> list[Any]:
@@ -80,7 +77,7 @@ def columns_of(table: Table[Any]) -> list[Any]:
 
 
 async def read_rows(table: Table[Any]) -> list[list[Value]]:
-    """All rows; in slices."""
+    """The values of all rows that were found, read in slices."""
     columns = columns_of(table)
     rows = []
     slices = Slices()
@@ -90,11 +87,11 @@ async def read_rows(table: Table[Any]) -> list[list[Value]]:
     return rows
 
 
-def to_csv(keys: list[str], rows: list[list[Value]]) -> str:
-    """See the module."""
+def to_csv(keys: Sequence[str], rows: Sequence[Sequence[Value]]) -> str:
+    """A line of keys, then a line for each row."""
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\r\n")
-    writer.writerow(keys)
+    writer.writerow(map(quote_formula, keys))
     writer.writerows([quote_formula(value) for value in row] for row in rows)
     return text.getvalue()
 
@@ -106,6 +103,6 @@ def quote_formula(value: Value) -> Value:
     return value
 
 
-def to_json(keys: list[str], rows: list[list[Value]]) -> str:
-    """See the module."""
+def to_json(keys: Sequence[str], rows: Sequence[Sequence[Value]]) -> str:
+    """An object with these keys for each row."""
     return json.dumps([dict(zip(keys, row, strict=True)) for row in rows], ensure_ascii=False)

@@ -13,6 +13,7 @@ from nsqfast.nsqadmin.context import Context
 VALUE_SIZE_MAX = 1024
 PAGE_MAX = 10**6
 PARAMETERS_MAX = 32
+GROWS_S_MIN = 0.05  # messages per second: less is noise
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ class Query:
             return cls(())
 
     def get(self, name: str, default: str = "") -> str:
-        """One value."""
+        """The value of one parameter."""
         return self.values.get(name, default)
 
     def choice(self, name: str, choices: Iterable[str]) -> str:
@@ -78,9 +79,6 @@ class Query:
         return urlencode(sorted(self.values.items()))
 
 
-GROWS_S_MIN = 0.05  # messages per second: less is noise
-
-
 @dataclass(slots=True, eq=False)
 class TopicFacts:
     """A row of the topics page."""
@@ -89,7 +87,6 @@ class TopicFacts:
     name: str
     depth: int
     in_flight_count: int
-    deferred_count: int
     in_s: float | None
     slope: float | None
     oldest_s: float | None
@@ -118,12 +115,12 @@ class FactsOfTick:
         """Sorted by name; the list is shared, so do not change it."""
         if self._facts is None or self._cluster is not cluster:
             self._cluster = cluster
-            self._facts = asyncio.get_running_loop().create_task(add_up(cluster))
+            self._facts = asyncio.get_running_loop().create_task(sum_topics(cluster))
         return await asyncio.shield(self._facts)
 
 
-async def add_up(cluster: Cluster) -> list[TopicFacts]:
-    """In slices."""
+async def sum_topics(cluster: Cluster) -> list[TopicFacts]:
+    """The figures of all topics, added up in slices."""
     facts = []
     slices = Slices()
     for topic in cluster.topics.values():
@@ -133,7 +130,7 @@ async def add_up(cluster: Cluster) -> list[TopicFacts]:
 
 
 def sum_topic(topic: Topic) -> TopicFacts:
-    """Depth, slope, in-flight and deferred include the channels'."""
+    """Depth, slope and in-flight include the channels'."""
     channels = topic.channels.values()
     oldest = max(
         (channel for channel in channels if channel.oldest_s is not None),
@@ -149,7 +146,6 @@ def sum_topic(topic: Topic) -> TopicFacts:
         name=topic.name,
         depth=topic.counts.depth + sum(each.depth for each in counts),
         in_flight_count=sum(each.in_flight_count for each in counts),
-        deferred_count=sum(each.deferred_count for each in counts),
         in_s=topic.rates.in_s if topic.rates else None,
         slope=sum(slopes) if slopes else None,
         oldest_s=oldest.oldest_s if oldest else None,
@@ -183,5 +179,5 @@ class PageRequest:
 
     @property
     def is_admin(self) -> bool:
-        """Whether to show actions."""
+        """Whether the viewer is shown actions."""
         return self.role is Role.ADMIN

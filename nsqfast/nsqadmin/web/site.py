@@ -1,4 +1,10 @@
-"""The pages' routes: a View for the address, its template around it, and the page for unknown addresses."""
+"""The pages' routes: a View for the address, its template around it, and the page for unknown addresses.
+
+GET /ui/live?view=PATH&since=TICK has the changes of an open page since the tick that it shows: 204 when there are none,
+404 when the page's topic, channel or node is gone. `next_ms` says when to ask again: shortly after the server's next
+poll, so asking more often gains nothing. It is also in the header Nsqadmin-Next-Ms, and the time of the tick is in
+Nsqadmin-At.
+"""
 
 import asyncio
 import contextlib
@@ -7,26 +13,25 @@ import time
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
+import msgspec
 from aiohttp import web
 
 from nsqfast.nsqadmin.access.answers import PAGES as PAGES_KEY
 from nsqfast.nsqadmin.access.identity import NOBODY, access_of, csrf_token, session_of
-from nsqfast.nsqadmin.access.permissions import admin_only
+from nsqfast.nsqadmin.access.permissions import admin_only, export_only, refuse
 from nsqfast.nsqadmin.access.users import USER_KEY, Role, user_of
 from nsqfast.nsqadmin.cluster.model import EMPTY
 from nsqfast.nsqadmin.context import Context, context_of
-from nsqfast.nsqadmin.web.assets import Assets
 from nsqfast.nsqadmin.web.export import Export
-from nsqfast.nsqadmin.web.live import Live
 from nsqfast.nsqadmin.web.pages.audit import AUDIT_PAGE
 from nsqfast.nsqadmin.web.pages.channel import CHANNEL_PAGE
 from nsqfast.nsqadmin.web.pages.nodes import LOOKUP_PAGE, NODE_PAGE, NODES_PAGE
 from nsqfast.nsqadmin.web.pages.overview import COUNTER_PAGE, OVERVIEW_PAGE
 from nsqfast.nsqadmin.web.pages.problems import PROBLEMS_PAGE
 from nsqfast.nsqadmin.web.pages.topics import TOPIC_PAGE, TOPICS_PAGE
-from nsqfast.nsqadmin.web.render import make_environment, render
+from nsqfast.nsqadmin.web.render import Assets, make_environment, render
 from nsqfast.nsqadmin.web.request import Query
-from nsqfast.nsqadmin.web.view import Page, PageNotFoundError, View, Views, add_banner
+from nsqfast.nsqadmin.web.view import MadeView, Page, PageNotFoundError, View, Views, add_banner
 
 PAGES = (
     OVERVIEW_PAGE,
@@ -41,6 +46,8 @@ PAGES = (
     AUDIT_PAGE,
 )
 FIRST_TICK_S = 2.0  # how long a page waits for it after the start
+AFTER_POLL_S = 0.1  # the duration of a poll of a medium-sized cluster
+NEXT_S_MIN = 0.5
 SECTIONS = (
     ("overview", "Overview", "/"),
     ("topics", "Topics", "/topics"),
@@ -56,14 +63,13 @@ FOR_ADMINS = {page.section for page in PAGES if page.is_for_admins}
 
 
 class Site:
-    """One per nsqadmin."""
+    """Everything that people look at; other parts add pages to it."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self.assets = Assets(context.urls, context.options.dev_static_dir)
-        self.views = Views(context)
-        self.live = Live(context, PAGES, self.views)
-        self._environment = make_environment(context, self.assets)
+        self._assets = Assets(context.urls, context.options.dev_static_dir)
+        self._views = Views(context)
+        self._environment = make_environment(context, self._assets)
 
     def add_routes(self, app: web.Application) -> None:
         """Pages, assets, and the endpoints that pages use."""
@@ -72,14 +78,14 @@ class Site:
             app.router.add_get(page.route, admin_only(serve) if page.is_for_admins else serve)
         if self._context.urls.base:
             app.router.add_get("", self._go_home)
-        self.assets.add_routes(app)
-        app.router.add_get("/ui/live", self.live.serve)
+        app.router.add_get("/static/{version}/{name:.+}", self._assets.serve)
+        app.router.add_get("/ui/live", self.serve_changes)
         app.router.add_get("/ui/theme", set_theme)
-        Export(self._context, self.live, self.views).add_routes(app)
+        app.router.add_get("/ui/export", export_only(Export(self._context, self.view_at).serve))
         app[PAGES_KEY] = self
 
     async def serve(self, page: Page, request: web.Request) -> web.Response:
-        """A page."""
+        """Serve a page; after the start it waits for the first tick."""
         query = Query(request.query.items())
         match = dict(request.match_info)
         poller = self._context.poller
@@ -90,7 +96,7 @@ class Site:
                 async with asyncio.timeout(FIRST_TICK_S):
                     await poller.next_tick()
         try:
-            made = await self.views.get(page, match, query, user_of(request).role)
+            made = await self._views.get(page, match, query, user_of(request).role)
         except PageNotFoundError as error:
             return await self.not_found(request, error)
         values = {"page": page, "query": query, "tick": made.changed, "at": made.cluster.at}
@@ -98,14 +104,52 @@ class Site:
 
     async def rows_of(self, view: str, table: str, role: Role) -> list[dict[str, str]]:
         """The data of all rows that a page's table finds; LookupError if there is no such page or table."""
-        address = urlsplit(view)
-        page, match = self.live.find(address.path)
-        try:
-            made = await self.views.get(page, match, Query.parse(address.query), role)
-        except PageNotFoundError as error:
-            raise LookupError(error.name) from None
+        page, match, query = self.find(view)
+        made = await self._views.get(page, match, query, role)
         found = made.view.tables[table]
         return [found.spec.data(item) if found.spec.data else {} for item in found.matched]
+
+    def find(self, view: str) -> tuple[Page, dict[str, str], Query]:
+        """The live page at a quoted address, which includes --base-path; LookupError if there is none."""
+        address = urlsplit(view)
+        below = self._context.urls.below(address.path)
+        for page in PAGES:
+            match = page.match(below or "")
+            if match is not None:
+                return page, match, Query.parse(address.query)
+        raise LookupError(address.path)
+
+    async def view_at(self, request: web.Request, view: str) -> MadeView:
+        """The View of the page at an address; LookupError like `find`, 403 if the page is for admins only."""
+        page, match, query = self.find(view)
+        if page.is_for_admins and not user_of(request).is_admin:
+            await refuse(request)
+        return await self._views.get(page, match, query, user_of(request).role)
+
+    def next_ms(self) -> int:
+        """Milliseconds from now to shortly after the next tick."""
+        poller = self._context.poller
+        left_s = poller.cluster.at + poller.interval_s + AFTER_POLL_S - time.time()
+        return int(1000 * min(max(left_s, NEXT_S_MIN), poller.interval_s + AFTER_POLL_S))
+
+    async def serve_changes(self, request: web.Request) -> web.Response:
+        """Serve GET /ui/live, as the module says."""
+        since = request.query.get("since", "")
+        try:
+            made = await self.view_at(request, request.query.get("view", ""))
+        except LookupError as error:
+            return web.json_response({"message": f"NOT_FOUND: {error}"}, status=404)
+        self._context.poller.seen()
+        next_ms = self.next_ms()
+        headers = {
+            "Nsqadmin-Next-Ms": str(next_ms),
+            "Nsqadmin-At": f"{made.cluster.at:.3f}",
+        }
+        if since.isdigit() and len(since) < 16 and int(since) >= made.changed:
+            return web.Response(status=204, headers=headers)
+        head = {"tick": made.cluster.tick, "at": made.cluster.at, "next_ms": next_ms}
+        body = msgspec.json.encode(head)[:-1] + b"," + made.body[1:]
+        return web.Response(body=body, content_type="application/json", headers=headers)
 
     async def respond(
         self,
@@ -125,7 +169,6 @@ class Site:
             status=status,
             content_type="text/html",
             charset="utf-8",
-            headers={"Cache-Control": "no-store"},
         )
 
     def values_for(self, request: web.Request, view: View) -> dict[str, Any]:
@@ -149,7 +192,7 @@ class Site:
             # Users who have to log in first do not see problems, because those name nodes.
             "cluster": EMPTY if user.role is Role.NOBODY else poller.cluster,
             "interval_s": poller.interval_s,
-            "next_ms": self.live.next_ms(),
+            "next_ms": self.next_ms(),
             "utc_offset_s": time.localtime().tm_gmtoff,
         }
 
@@ -177,7 +220,7 @@ class Site:
 
 
 def theme_of(request: web.Request) -> Theme:
-    """The value of data-theme."""
+    """The theme of the cookie, for the attribute data-theme."""
     match request.cookies.get(THEME_COOKIE):
         case "light":
             return "light"
@@ -194,10 +237,3 @@ async def set_theme(request: web.Request) -> web.Response:
     if theme in ("auto", "light", "dark"):
         answer.set_cookie(THEME_COOKIE, theme, path=urls.to("/"), max_age=YEAR_S, samesite="Lax")
     raise answer
-
-
-def add_routes(app: web.Application, context: Context) -> Site:
-    """Add everything that people look at; other parts add pages to it."""
-    site = Site(context)
-    site.add_routes(app)
-    return site

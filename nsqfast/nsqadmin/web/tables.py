@@ -12,12 +12,13 @@ from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from typing import Any, Generic, Literal, TypeVar
 
+from nsqfast.nsqadmin.context import Urls
 from nsqfast.nsqadmin.web.request import PageRequest, Query, TableQuery
-from nsqfast.nsqadmin.web.texts import Kind, Link, State, pieces_of
+from nsqfast.nsqadmin.web.texts import Kind, Link, State, count, pieces_of
 
 T = TypeVar("T")
 
-Number = Callable[[T], float | None]
+Number = Callable[[T], Any]  # or None, if it is not known
 _COMPARISON = re.compile(r"([a-z_]+)(>=|<=|>|<|=)(.*)", re.IGNORECASE | re.DOTALL)
 _NUMBER = re.compile(r"(\d+(?:\.\d+)?)([kmg]?)", re.IGNORECASE)
 _UNITS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9}
@@ -29,6 +30,9 @@ _COMPARE: dict[str, Callable[[float, float], bool]] = {
     "=": operator.eq,
 }
 TERMS_MAX = 20
+Value = str | int | float | bool | None
+ROWS_PER_PAGE = 100
+SPARK_WIDTH, SPARK_HEIGHT = 60, 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +46,7 @@ class Searchable(Generic[T]):
 
 @dataclass(slots=True)
 class Search(Generic[T]):
-    """A parsed search."""
+    """The tests of a search, and what of it was not understood."""
 
     tests: list[Callable[[T], bool]] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
@@ -55,7 +59,7 @@ class Search(Generic[T]):
 
 
 def parse_search(text: str, searchable: Searchable[T]) -> Search[T]:
-    """Never fails: see Search.errors."""
+    """Read a search; what is wrong with it is in its errors."""
     search: Search[T] = Search()
     words = text.split()
     if len(words) > TERMS_MAX:
@@ -99,12 +103,6 @@ def _add_comparison(found: re.Match[str], searchable: Searchable[T], search: Sea
     search.tests.append(holds)
 
 
-Value = str | int | float | bool | None
-
-ROWS_PER_PAGE = 100
-SPARK_WIDTH, SPARK_HEIGHT = 60, 16
-
-
 @dataclass(frozen=True, slots=True)
 class Column(Generic[T]):
     """`value` is for sorting and export, `text` is shown; a State or a sparkline replaces the text.
@@ -128,6 +126,46 @@ class Column(Generic[T]):
     is_named: bool = True  # by its label, in the second line
 
 
+def number(
+    key: str,
+    label: str,
+    value: Callable[[T], float | None],
+    priority: int = 1,
+    text: Callable[[Any], str] = count,
+    *,
+    title: Callable[[T], str] | None = None,
+    hint: str = "",
+) -> Column[T]:
+    """A column of numbers, which are counts unless `text` says how to write them."""
+    return Column(key, label, value, text, "number", priority, title=title, help=hint)
+
+
+def link(
+    key: str,
+    label: str,
+    value: Callable[[T], Value],
+    address: Callable[[Urls, T], str],
+    priority: int = 1,
+) -> Column[T]:
+    """A column of names that lead to the pages of what they name."""
+
+    def href(request: PageRequest, item: T) -> str:
+        return address(request.context.urls, item)
+
+    return Column(key, label, value, priority=priority, href=href)
+
+
+def chips(
+    key: str, label: str, states: Callable[[T], Sequence[State]], priority: int = 2
+) -> Column[T]:
+    """A column of chips; their words are exported."""
+
+    def words(item: T) -> str:
+        return ", ".join(state.word for state in states(item))
+
+    return Column(key, label, words, kind="chips", priority=priority, chips=states, can_sort=False)
+
+
 @dataclass(slots=True)
 class Cell:
     """The data that a template or a script needs of a cell."""
@@ -139,7 +177,7 @@ class Cell:
     points: str = ""
 
     def to_json(self) -> str | dict[str, Any]:
-        """See web.view."""
+        """As /ui/live sends it: see web.view."""
         text = pieces_of(self.text)
         if isinstance(text, str) and not (self.href or self.title or self.chips or self.points):
             return text
@@ -165,7 +203,7 @@ class Row:
     kind: Kind | Literal[""] = ""
 
     def to_json(self) -> dict[str, Any]:
-        """See web.view."""
+        """As /ui/live sends it: see web.view."""
         cells = [cell.to_json() for cell in self.cells]
         return {"key": self.key, "data": self.data, "kind": self.kind, "cells": cells}
 
@@ -179,6 +217,9 @@ class TableSpec(Generic[T]):
     columns: Sequence[Column[T]]
     key: Callable[[T], str]
     searchable: Searchable[T] | None = None
+    numbers: Sequence[
+        str
+    ] = ()  # columns that a search compares; "rate=in" is the column "in" under another name
     filters: Sequence[tuple[str, str]] = ()  # (label, term) of the chips above the table
     data: Callable[[T], dict[str, str]] | None = None
     kind: Callable[[T], Kind | Literal[""]] | None = None
@@ -230,7 +271,7 @@ class Table(Generic[T]):
 
     @property
     def name(self) -> str:
-        """Of the spec."""
+        """The name by which its View and the export know it."""
         return self.spec.name
 
     @property
@@ -251,7 +292,7 @@ class Table(Generic[T]):
         return f"{len(self.matched):,} of {self.known:,}"
 
     def sort_of(self, column: Column[T]) -> str:
-        """The value of aria-sort."""
+        """The value of aria-sort for a column's head."""
         if self.query.sort != column.key:
             return "none"
         return "descending" if self.query.is_descending else "ascending"
@@ -285,7 +326,7 @@ class Table(Generic[T]):
         return Row("", [Cell("") for _ in self.spec.columns], {})
 
     def to_json(self) -> dict[str, Any]:
-        """See web.view."""
+        """The rows as /ui/live sends them: see web.view."""
         return {"rows": [row.to_json() for row in self.rows]}
 
 
@@ -295,7 +336,10 @@ def make_table(request: PageRequest, spec: TableSpec[T], items: Sequence[T]) -> 
     errors: list[str] = []
     matched = list(items)
     if spec.searchable is not None and query.text:
-        search = parse_search(query.text, spec.searchable)
+        columns = {column.key: column.value for column in spec.columns}
+        pairs = [name.partition("=") for name in spec.numbers]
+        numbers = {name: columns[key or name] for name, _, key in pairs}
+        search = parse_search(query.text, replace(spec.searchable, numbers=numbers))
         errors = search.errors
         matched = search.filter(matched)
     matched = sort_items(spec, query, matched)

@@ -20,6 +20,7 @@ _SHORT = ((10**12, "T"), (10**9, "G"), (10**6, "M"))
 _SIZES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 Piece = str | tuple[str, str, str]
 _SPANS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+Kind = Literal["ok", "warn", "crit", "info", "off"]
 
 
 def count(number: int | None) -> str:
@@ -64,7 +65,7 @@ def _rounded(number: float) -> str:
 
 
 def size(size_bytes: int | None) -> str:
-    """640 B, 12.5 MiB"""
+    """A size in units of 1024: 640 B, 12.5 MiB"""
     if size_bytes is None:
         return UNKNOWN
     for unit, name in _SIZES:
@@ -99,7 +100,7 @@ def duration(seconds: float | None) -> str:
 
 
 def short_time(seconds: float | None) -> str:
-    """1.3 ms"""
+    """A time that is mostly below a second: 1.3 ms"""
     if seconds is None:
         return UNKNOWN
     return f"{seconds * 1e3:.2g} ms" if seconds < 1 else duration(seconds)
@@ -135,7 +136,7 @@ class Timed(str):
         return made
 
     def __html__(self) -> Markup:
-        """For templates."""
+        """The text with its times as elements, for templates."""
         element = Markup('<time datetime="{0}" title="{2}">{1}</time>')
         return Markup().join(
             escape(piece) if isinstance(piece, str) else element.format(*piece)
@@ -149,12 +150,12 @@ def pieces_of(text: str) -> str | Sequence[Piece]:
 
 
 def clock(unix: float | None) -> str:
-    """11:24:03"""
+    """A time of day: 11:24:03"""
     return _timed(unix, "%H:%M:%S")
 
 
 def stamp(unix: float | None) -> str:
-    """2026-11-22 11:24:03 UTC"""
+    """A date with its time: 2026-11-22 11:24:03 UTC"""
     return _timed(unix, STAMP)
 
 
@@ -167,11 +168,8 @@ def _timed(unix: float | None, form: str) -> str:
 
 
 def plural(number: int, one: str, many: str = "") -> str:
-    """1 node, 2 nodes"""
+    """A number with its noun: 1 node, 2 nodes"""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
-
-
-Kind = Literal["ok", "warn", "crit", "info", "off"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +181,7 @@ class State:
     title: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """As `/ui/live` sends it."""
+        """The chip as `/ui/live` sends it."""
         return {"kind": self.kind, "word": pieces_of(self.word), "title": self.title}
 
 

@@ -1,10 +1,12 @@
 """The content of a page, defined once: its template renders a View, and `/ui/live` sends the same View to the open
 page.
 
-A page is `Page(name, route, build, template)`; `build(request: PageRequest) -> View` reads
-`request.cluster` (web.request) and nothing else that changes, so all viewers of one address share one View per
-tick. Texts come from web.texts. Everything is plain text: templates escape it, scripts set it as textContent. A text
-with times is a texts.Timed, and a list of its pieces in JSON.
+A page is `Page(name, route, build, template)`; `build(request: PageRequest) -> View` shows the cluster of one tick,
+`request.cluster`, so all viewers of one address share one View per tick. Three things may be of another moment:
+problems are of the last tick that was judged, which lags only in a large cluster; the audit is of now; and a channel's
+page asks the nodes for its clients and latencies after the poll, and names those whose answers are older. Texts come
+from web.texts. Everything is plain text: templates escape it, scripts set it as textContent. A text with times is a
+texts.Timed, and a list of its pieces in JSON.
 
     View.texts    {key: text}     `<span data-text="KEY">` has it, or `<... data-text>` by macro `live(view, key)`
     View.states   {key: State}    macro `chip(view.states[key], key)`: `<span class="chip" data-state="KEY" data-kind>`
@@ -48,10 +50,19 @@ from nsqfast.nsqadmin.web.request import FactsOfTick, PageRequest, Query
 from nsqfast.nsqadmin.web.tables import Table
 from nsqfast.nsqadmin.web.texts import Link, State, pieces_of
 
+SIMILAR_MAX = 8  # names
+SCORE_MIN = 0.3
+BANNER_LINES_MAX = 5
+SILENT = (NODE_DOWN, LOOKUPD_DOWN)
+ERROR_SIZE_MAX = 200
+VIEWS_MAX = 256
+
+Key = tuple[str, tuple[tuple[str, str], ...], str, Role]
+
 
 @dataclass(slots=True)
 class View:
-    """See above."""
+    """The content of a page, see the module."""
 
     title: str
     crumbs: list[Link] = field(default_factory=list)
@@ -61,6 +72,16 @@ class View:
     tables: dict[str, Table[Any]] = field(default_factory=dict)
     data: dict[str, Any] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def set_state(self, key: str, state: State | None) -> None:
+        """A chip that appears and disappears: the templates give it `data-shown`, too."""
+        self.states[key] = state or State("off", "")
+        self.shown[f"{key}-shown"] = state is not None
+
+    def set_text(self, key: str, text: str) -> None:
+        """A paragraph that is there while it says something."""
+        self.texts[key] = text
+        self.shown[f"{key}-shown"] = bool(text)
 
     def to_json(self) -> dict[str, Any]:
         """The JSON of `/ui/live`, except for tick, at and next_ms."""
@@ -79,10 +100,6 @@ class View:
         }
 
 
-NEAR_MAX = 8
-SCORE_MIN = 0.3
-
-
 def _letter_pairs(name: str) -> set[str]:
     folded = f" {name.lower()} "
     return {folded[index : index + 2] for index in range(len(folded) - 1)}
@@ -97,7 +114,7 @@ def rank_similar_names(wanted: str, names: Iterable[str]) -> list[str]:
         score = 2 * len(pairs & others) / (len(pairs) + len(others))
         if score >= SCORE_MIN:
             scored.append((-score, name))
-    return [name for _, name in sorted(scored)[:NEAR_MAX]]
+    return [name for _, name in sorted(scored)[:SIMILAR_MAX]]
 
 
 async def find_similar_names(wanted: str, names: Iterable[str]) -> list[str]:
@@ -105,7 +122,7 @@ async def find_similar_names(wanted: str, names: Iterable[str]) -> list[str]:
     return await asyncio.to_thread(rank_similar_names, wanted[:256], list(names))
 
 
-class PageNotFoundError(Exception):
+class PageNotFoundError(LookupError):
     """No such topic, channel or node; `near` are links to similar names."""
 
     def __init__(self, kind: str, name: str, near: list[tuple[str, str]]) -> None:
@@ -135,11 +152,6 @@ class Page:
         pattern = re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", self.route)
         found = re.fullmatch(pattern, path)
         return {name: unquote(part) for name, part in found.groupdict().items()} if found else None
-
-
-BANNER_LINES_MAX = 5
-SILENT = (NODE_DOWN, LOOKUPD_DOWN)
-ERROR_SIZE_MAX = 200
 
 
 def add_banner(view: View, cluster: Cluster, problems: Iterable[Problem]) -> None:
@@ -182,28 +194,23 @@ def lookupd_line(lookupd: Lookupd) -> str:
     """`nsqlookupd 127.0.0.1:4161 has not answered since 11:24:03: Connection refused`"""
     since = lookupd.answered_at or lookupd.since
     silent = f"nsqlookupd {lookupd.address} has not answered since "
-    return texts.Timed(silent, texts.clock(since), cause(lookupd.error))
+    return texts.Timed(silent, texts.clock(since), cause_suffix(lookupd.error))
 
 
 def node_line(node: Node) -> str:
     """The same for an nsqd; its numbers are old."""
     name = f"{node.hostname} ({node.key})" if node.hostname else node.key
     since = texts.clock(node.since)
-    return texts.Timed(f"nsqd {name} has been down since ", since, cause(node.error))
+    return texts.Timed(f"nsqd {name} has been down since ", since, cause_suffix(node.error))
 
 
-def cause(error: str) -> str:
+def cause_suffix(error: str) -> str:
     """The suffix with the cause; nothing if it is unknown."""
     return f": {error[:ERROR_SIZE_MAX]}" if error else ""
 
 
-ENTRIES_MAX = 256
-
-Key = tuple[str, tuple[tuple[str, str], ...], str, Role]
-
-
 @dataclass(frozen=True, slots=True)
-class Made:
+class MadeView:
     """A View of one tick; `changed` is the tick since which it has not changed."""
 
     view: View
@@ -216,19 +223,19 @@ class Made:
 @dataclass(slots=True)
 class _Entry:
     tick: int
-    task: asyncio.Task[Made]
-    last: Made | None = None
+    task: asyncio.Task[MadeView]
+    last: MadeView | None = None
 
 
 class Views:
-    """The last ENTRIES_MAX addresses are kept."""
+    """The Views of the last VIEWS_MAX addresses, made once per tick for all viewers in the same role."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._entries: OrderedDict[Key, _Entry] = OrderedDict()
         self._facts = FactsOfTick()
 
-    async def get(self, page: Page, match: Mapping[str, str], query: Query, role: Role) -> Made:
+    async def get(self, page: Page, match: Mapping[str, str], query: Query, role: Role) -> MadeView:
         """The View of the current tick; raises what `page.build` raises."""
         cluster = self._context.poller.cluster
         key: Key = (page.name, tuple(sorted(match.items())), query.text(), role)
@@ -236,17 +243,17 @@ class Views:
         if entry is None or entry.tick != cluster.tick:
             request = PageRequest(self._context, cluster, role, match, query, self._facts)
             last = entry.last if entry is not None else None
-            task = asyncio.get_running_loop().create_task(make(page, request, last))
+            task = asyncio.get_running_loop().create_task(make_view(page, request, last))
             entry = self._entries[key] = _Entry(cluster.tick, task, last)
         self._entries.move_to_end(key)
-        while len(self._entries) > ENTRIES_MAX:
+        while len(self._entries) > VIEWS_MAX:
             self._entries.popitem(last=False)
         # Others wait for the same task, so it continues when this viewer leaves.
         entry.last = await asyncio.shield(entry.task)
         return entry.last
 
 
-async def make(page: Page, request: PageRequest, last: Made | None) -> Made:
+async def make_view(page: Page, request: PageRequest, last: MadeView | None) -> MadeView:
     """One View; if nothing has changed since `last`, it keeps its tick."""
     view = await page.build(request)
     await asyncio.sleep(0)  # the rows were made in the same slice
@@ -255,4 +262,4 @@ async def make(page: Page, request: PageRequest, last: Made | None) -> Made:
     digest = hashlib.blake2b(body, digest_size=16).digest()
     is_same = last is not None and last.digest == digest
     changed = last.changed if last is not None and is_same else request.cluster.tick
-    return Made(view, request.cluster, body, digest, changed)
+    return MadeView(view, request.cluster, body, digest, changed)

@@ -16,7 +16,7 @@ VALUE_SIZE_MAX = 200
 
 
 def target_text(entry: Entry) -> str:
-    """topic orders, channel billing"""
+    """`topic orders, channel billing`"""
     return ", ".join(f"{name} {value}" for name, value in entry.target.items() if value)
 
 
@@ -105,9 +105,9 @@ TABLE: TableSpec[Entry] = TableSpec(
 )
 
 
-async def build(request: PageRequest) -> View:
-    """One table."""
+async def build_audit(request: PageRequest) -> View:
+    """One table of what is remembered, the newest first."""
     return View("Audit", tables={"audit": make_table(request, TABLE, request.context.audit.last())})
 
 
-AUDIT_PAGE = Page("audit", "/audit", build, "audit.html", "audit", is_for_admins=True)
+AUDIT_PAGE = Page("audit", "/audit", build_audit, "audit.html", "audit", is_for_admins=True)

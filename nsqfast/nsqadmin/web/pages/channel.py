@@ -1,29 +1,47 @@
-"""The table of a channel's consumers: one row per connection to one nsqd."""
+"""/topics/T/C: a channel's state and charts; the tab chooses its nodes, its clients or its messages.
+
+A tab of TABS adds its part to the View, for a template that is included; messages are pages of their own.
+"""
 
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from nsqfast.nsqadmin.cluster.answers import Client
-from nsqfast.nsqadmin.cluster.model import Channel, Cluster, Node, Topic
+from nsqfast.nsqadmin.cluster.model import Channel, Cluster, Node
 from nsqfast.nsqadmin.cluster.probes import Consumer, Consumers
-from nsqfast.nsqadmin.urls import Urls
+from nsqfast.nsqadmin.context import Urls
 from nsqfast.nsqadmin.web import texts
-from nsqfast.nsqadmin.web.charts import POINT_S, Chart, Line, make_plan
-from nsqfast.nsqadmin.web.graphite import CHANNEL_METRICS, make_pictures
+from nsqfast.nsqadmin.web.charts import (
+    CHANNEL_METRICS,
+    POINT_S,
+    Chart,
+    Line,
+    make_pictures,
+    make_plan,
+)
 from nsqfast.nsqadmin.web.pages.problems import own_problems
 from nsqfast.nsqadmin.web.pages.shares import (
     CHANNEL_NODES,
     Share,
+    find_channel,
     make_shares,
     pause_actions,
     paused_state,
 )
-from nsqfast.nsqadmin.web.pages.topics import find_topic, set_state
 from nsqfast.nsqadmin.web.request import GROWS_S_MIN, PageRequest
-from nsqfast.nsqadmin.web.tables import Column, Searchable, TableSpec, make_table
+from nsqfast.nsqadmin.web.tables import Column, Searchable, TableSpec, chips, make_table, number
 from nsqfast.nsqadmin.web.texts import Link, State
-from nsqfast.nsqadmin.web.view import Page, PageNotFoundError, View, find_similar_names
+from nsqfast.nsqadmin.web.view import Page, View
+
+COUNTS: dict[str, Callable[[Channel], int]] = {
+    "nodes": lambda channel: len(channel.parts),
+    "clients": lambda channel: channel.counts.client_count,
+    "deferred": lambda channel: channel.counts.deferred_count,
+}
+QUANTILES = (0.5, 0.95, 0.99, 1.0)
+NODES_NAMED = 5
+QUANTILES_MAX = 10  # in one of Graphite's pictures
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +55,7 @@ class ConsumerRow:
 
     @property
     def client(self) -> Client:
-        """nsqd's data about it."""
+        """What nsqd says of the connection."""
         return self.consumer.client
 
 
@@ -47,10 +65,7 @@ def make_consumer_rows(
     """Those near to their node first, as in nsqadmin: same zone, same region, others."""
     rows = [
         ConsumerRow(
-            each,
-            cluster.nodes[each.node],
-            max(0.0, cluster.at - each.client.connect_ts),
-            channel,
+            each, cluster.nodes[each.node], max(0.0, cluster.at - each.client.connect_ts), channel
         )
         for each in consumers.all()
         if each.node in cluster.nodes
@@ -104,7 +119,7 @@ def held_s(row: ConsumerRow) -> float | None:
     return row.client.held_ms / 1e3 or None
 
 
-def _names(row: ConsumerRow) -> dict[str, str]:
+def _client_names(row: ConsumerRow) -> dict[str, str]:
     return {
         "topic": row.channel.topic,
         "channel": row.channel.name,
@@ -120,50 +135,32 @@ def _consumer_node_address(request: PageRequest, row: ConsumerRow) -> str:
 CLIENT_COLUMNS: Sequence[Column[ConsumerRow]] = (
     Column("host", "Client", host_text, title=lambda row: row.client.remote_address),
     Column("user_agent", "User agent", lambda row: row.client.user_agent, priority=3),
-    Column(
-        "attributes",
-        "Attributes",
-        lambda row: ", ".join(state.word for state in attribute_states(row)),
-        chips=attribute_states,
-        kind="chips",
-        priority=3,
-        can_sort=False,
-    ),
-    Column(
-        "node",
-        "Node",
-        lambda row: row.node.key,
-        href=_consumer_node_address,
-        priority=2,
-    ),
-    Column("rdy", "RDY", lambda row: row.client.ready_count, texts.count, "number"),
-    Column("in_flight", "In flight", lambda row: row.client.in_flight_count, texts.count, "number"),
-    Column(
+    chips("attributes", "Attributes", attribute_states, 3),
+    Column("node", "Node", lambda row: row.node.key, href=_consumer_node_address, priority=2),
+    number("rdy", "RDY", lambda row: row.client.ready_count),
+    number("in_flight", "In flight", lambda row: row.client.in_flight_count),
+    number(
         "held",
         "Held for",
         held_s,
-        texts.duration,
-        "number",
         2,
-        help="Since its last FIN or REQ, while it has messages in flight",
+        texts.duration,
+        hint="Since its last FIN or REQ, while it has messages in flight",
     ),
-    Column(
+    number(
         "oldest",
         "Oldest",
         lambda row: row.client.oldest_in_flight_ms / 1e3 or None,
-        texts.duration,
-        "number",
         3,
-        help="Since the oldest message in flight to it was delivered",
+        texts.duration,
+        hint="Since the oldest message in flight to it was delivered",
     ),
-    Column("finish_s", "Finished/s", lambda row: row.consumer.finish_s, texts.rate, "number", 2),
-    Column("finished", "Finished", lambda row: row.client.finish_count, texts.count, "number", 4),
-    Column("requeued", "Requeued", lambda row: row.client.requeue_count, texts.count, "number", 2),
-    Column(
-        "timed_out", "Timed out", lambda row: row.client.timeout_count, texts.count, "number", 3
-    ),
-    Column("messages", "Messages", lambda row: row.client.message_count, texts.count, "number", 4),
-    Column("connected", "Connected", lambda row: row.connected_s, texts.duration, "number", 3),
+    number("finish_s", "Finished/s", lambda row: row.consumer.finish_s, 2, texts.rate),
+    number("finished", "Finished", lambda row: row.client.finish_count, 4),
+    number("requeued", "Requeued", lambda row: row.client.requeue_count, 2),
+    number("timed_out", "Timed out", lambda row: row.client.timeout_count, 3),
+    number("messages", "Messages", lambda row: row.client.message_count, 4),
+    number("connected", "Connected", lambda row: row.connected_s, 3, texts.duration),
 )
 
 CLIENTS: TableSpec[ConsumerRow] = TableSpec(
@@ -171,30 +168,16 @@ CLIENTS: TableSpec[ConsumerRow] = TableSpec(
     caption="Clients",
     columns=CLIENT_COLUMNS,
     key=lambda row: row.consumer.key,
-    data=_names,
+    data=_client_names,
     has_actions=True,
     searchable=Searchable(
         text=lambda row: f"{host_text(row)} {row.client.user_agent} {row.client.remote_address}",
         flags={"no:rdy": lambda row: row.client.ready_count == 0},
-        numbers={
-            "rdy": lambda row: row.client.ready_count,
-            "in_flight": lambda row: row.client.in_flight_count,
-            "finished": lambda row: row.client.finish_count,
-            "requeued": lambda row: row.client.requeue_count,
-            "held": held_s,
-            "timed_out": lambda row: row.client.timeout_count,
-        },
     ),
+    numbers=("rdy", "in_flight", "finished", "requeued", "held", "timed_out"),
     empty="Nobody consumes this channel.",
     search_label="Search clients",
 )
-
-
-COUNTS: dict[str, Callable[[Channel], int]] = {
-    "nodes": lambda channel: len(channel.parts),
-    "clients": lambda channel: channel.counts.client_count,
-    "deferred": lambda channel: channel.counts.deferred_count,
-}
 
 
 def make_tab(name: str, label: str, href: str, *, is_current: bool = False) -> Link:
@@ -219,30 +202,14 @@ def tab_texts(channel: Channel | None) -> dict[str, str]:
     }
 
 
-QUANTILES = (0.5, 0.95, 0.99, 1.0)
-ERRORS_MAX = 5
-QUANTILES_MAX = 10  # in one of Graphite's pictures
-
-
-@dataclass(slots=True)
-class ChannelRequest:
-    """The input of a tab's `build`."""
-
-    page: PageRequest
-    topic: Topic
-    channel: Channel
-    consumers: Consumers
-    view: View
-
-
 @dataclass(frozen=True, slots=True)
 class Tab:
-    """One of `?tab=`."""
+    """A choice of `?tab=`: what it is called, and what adds its part to the View."""
 
     name: str
     label: str
     template: str
-    build: Callable[[ChannelRequest], Awaitable[None]]
+    add: Callable[[View, PageRequest, Channel, Consumers], None]
 
 
 def deliveries(share: Share) -> int:
@@ -283,14 +250,13 @@ def latency_text(seconds: float | None) -> str:
 
 
 def _latency_column(quantile: float) -> Column[Share]:
-    return Column(
+    return number(
         f"p{quantile * 100:g}",
         f"p{quantile * 100:g}",
         lambda share: latency_s(share, quantile),
-        latency_text,
-        "number",
         3,
-        help="Time from publishing to FIN, as this nsqd measures it",
+        latency_text,
+        hint="Time from publishing to FIN, as this nsqd measures it",
     )
 
 
@@ -317,34 +283,26 @@ def node_spec(shares: Sequence[Share]) -> TableSpec[Share]:
     return replace(CHANNEL_NODES, columns=columns, is_main=True)
 
 
-async def build_nodes(request: ChannelRequest) -> None:
+def add_nodes(view: View, request: PageRequest, channel: Channel, consumers: Consumers) -> None:
     """Its numbers on each node."""
-    channel = request.channel
-    stats = {key: answer.stats for key, answer in request.consumers.answers.items()}
-    shares = make_shares(request.page.cluster, channel.topic, channel.parts, stats, channel.name)
-    request.view.tables["nodes"] = make_table(request.page, node_spec(shares), shares)
+    stats = {key: answer.stats for key, answer in consumers.answers.items()}
+    shares = make_shares(request.cluster, channel.topic, channel.parts, stats, channel.name)
+    view.tables["nodes"] = make_table(request, node_spec(shares), shares)
 
 
-async def build_clients(request: ChannelRequest) -> None:
+def add_clients(view: View, request: PageRequest, channel: Channel, consumers: Consumers) -> None:
     """Its consumers; nodes that did not answer are named."""
-    cluster, found = request.page.cluster, request.consumers
-    rows = make_consumer_rows(cluster, request.channel, found)
-    request.view.tables["clients"] = make_table(request.page, CLIENTS, rows)
-    silent = [
-        part.node
-        for part in request.channel.parts
-        if part.node in found.errors or part.node not in found.answers
-    ]
-    names = ", ".join(silent[:ERRORS_MAX])
-    if len(silent) > ERRORS_MAX:
-        names += f" and {len(silent) - ERRORS_MAX} more"
-    request.view.texts["silent"] = f"No answer about its clients from {names}" if silent else ""
-    request.view.shown["silent-shown"] = bool(silent)
+    rows = make_consumer_rows(request.cluster, channel, consumers)
+    view.tables["clients"] = make_table(request, CLIENTS, rows)
+    answered = consumers.answers.keys() - consumers.errors
+    silent = [part.node for part in channel.parts if part.node not in answered]
+    text = f"No answer about its clients from {join_some(silent)}" if silent else ""
+    view.set_text("silent", text)
 
 
 TABS = [
-    Tab("nodes", "Nodes", "channel_nodes.html", build_nodes),
-    Tab("clients", "Clients", "channel_clients.html", build_clients),
+    Tab("nodes", "Nodes", "channel_nodes.html", add_nodes),
+    Tab("clients", "Clients", "channel_clients.html", add_clients),
 ]
 
 
@@ -412,21 +370,6 @@ def state_line(channel: Channel) -> str:
     return " · ".join(parts)
 
 
-async def find_channel(request: PageRequest) -> tuple[Topic, Channel]:
-    """PageNotFoundError has similar names."""
-    topic = await find_topic(request)
-    name = request.match["channel"]
-    channel = topic.channels.get(name)
-    if channel is None:
-        urls = request.context.urls
-        near = await find_similar_names(name, topic.channels)
-        links = [(f"{topic.name}/{other}", urls.channel(topic.name, other)) for other in near]
-        raise PageNotFoundError(
-            "channel", f"{topic.name}/{name}", links or [(topic.name, urls.topic(topic.name))]
-        )
-    return topic, channel
-
-
 def make_texts(channel: Channel) -> dict[str, str]:
     """The texts of the tiles and the line above them."""
     counts = channel.counts
@@ -443,9 +386,33 @@ def make_texts(channel: Channel) -> dict[str, str]:
     }
 
 
-async def build(request: PageRequest) -> View:
-    """See the module."""
-    topic, channel = await find_channel(request)
+def join_some(nodes: Sequence[str]) -> str:
+    """NODES_NAMED of them, and how many more there are."""
+    more = len(nodes) - NODES_NAMED
+    shown = texts.Timed(*[piece for node in nodes[:NODES_NAMED] for piece in (", ", node)][1:])
+    return texts.Timed(shown, f" and {more} more") if more > 0 else shown
+
+
+def older_text(cluster: Cluster, consumers: Consumers) -> str:
+    """Which nodes did not answer in time when the page asked for clients and latencies; '' if all of them did.
+
+    `Clients and latencies are older than the other numbers: of 10.0.0.7:4151 at 11:24:03`
+    """
+    older = [
+        texts.Timed(f"of {node} at ", texts.clock(answer.at))
+        for node, answer in sorted(consumers.answers.items())
+        if answer.at < cluster.at
+    ]
+    said = "Clients and latencies are older than the other numbers: "
+    return texts.Timed(said, join_some(older)) if older else ""
+
+
+async def build_channel(request: PageRequest) -> View:
+    """All numbers are of the cluster's tick, but clients and latencies of a question that follows it.
+
+    Whoever is late keeps nobody waiting: its last answer is shown, and the page says that it is older.
+    """
+    topic, channel = await find_channel(request.context, request.cluster, **request.match)
     context, query = request.context, request.query
     urls = context.urls
     names = [tab.name for tab in TABS]
@@ -481,10 +448,11 @@ async def build(request: PageRequest) -> View:
             "pictures": pictures,
         },
     )
-    set_state(view, "main", main_state(channel))
-    set_state(view, "paused", paused_state(channel))
-    set_state(view, "ephemeral", State("info", "ephemeral") if channel.is_ephemeral else None)
-    await tab.build(ChannelRequest(request, topic, channel, consumers, view))
+    view.set_state("main", main_state(channel))
+    view.set_text("older", older_text(request.cluster, consumers))
+    view.set_state("paused", paused_state(channel))
+    view.set_state("ephemeral", State("info", "ephemeral") if channel.is_ephemeral else None)
+    tab.add(view, request, channel, consumers)
     return view
 
 
@@ -506,4 +474,4 @@ def tab_query(request: PageRequest, name: str) -> str:
     return "&".join(f"{key}={value}" for key, value in {"tab": name, **kept}.items() if value)
 
 
-CHANNEL_PAGE = Page("channel", "/topics/{topic}/{channel}", build, "channel.html", "topics")
+CHANNEL_PAGE = Page("channel", "/topics/{topic}/{channel}", build_channel, "channel.html", "topics")

@@ -13,12 +13,19 @@ from nsqfast.nsqadmin.cluster.model import (
 )
 from nsqfast.nsqadmin.cluster.probes import Disk, Vitals
 from nsqfast.nsqadmin.web import texts
-from nsqfast.nsqadmin.web.charts import POINT_S, Chart, Line, make_plan
-from nsqfast.nsqadmin.web.graphite import make_node_pictures
+from nsqfast.nsqadmin.web.charts import POINT_S, Chart, Line, make_node_pictures, make_plan
 from nsqfast.nsqadmin.web.pages.problems import own_problems
-from nsqfast.nsqadmin.web.pages.shares import node_state
+from nsqfast.nsqadmin.web.pages.shares import in_s, node_state
 from nsqfast.nsqadmin.web.request import PageRequest
-from nsqfast.nsqadmin.web.tables import Column, Searchable, TableSpec, make_table
+from nsqfast.nsqadmin.web.tables import (
+    Column,
+    Searchable,
+    TableSpec,
+    chips,
+    link,
+    make_table,
+    number,
+)
 from nsqfast.nsqadmin.web.texts import Link, State
 from nsqfast.nsqadmin.web.view import Page, PageNotFoundError, View, find_similar_names
 
@@ -36,7 +43,7 @@ class NodeFacts:
 
     @property
     def states(self) -> list[State]:
-        """The worst first."""
+        """The chips of a node, the worst first."""
         found = [node_state(self.node, self.at)]
         if self.node.is_out_of_date:
             found.append(State("info", "older version", "another node has a higher version"))
@@ -57,7 +64,7 @@ class LookupdFacts:
 
     @property
     def states(self) -> list[State]:
-        """The worst first."""
+        """The chip of an nsqlookupd."""
         if not self.lookupd.is_up:
             return [State("crit", "down", self.lookupd.error)]
         if self.missing:
@@ -85,49 +92,26 @@ NODES: TableSpec[NodeFacts] = TableSpec(
     name="nodes",
     caption="nsqd",
     columns=(
-        Column(
+        link(
             "node",
             "Node",
             lambda facts: facts.node.key,
-            href=lambda request, facts: request.context.urls.node(facts.node.key),
+            lambda urls, facts: urls.node(facts.node.key),
         ),
         Column("host", "Host", lambda facts: facts.node.hostname, priority=2),
-        Column(
-            "state",
-            "State",
-            lambda facts: ", ".join(state.word for state in facts.states),
-            chips=lambda facts: facts.states,
-            kind="chips",
-            priority=2,
-            can_sort=False,
-        ),
-        Column(
-            "in",
-            "Published",
-            lambda facts: facts.node.rates.in_s if facts.node.rates else None,
-            texts.rate,
-            "number",
-            2,
-        ),
-        Column("depth", "Depth", lambda facts: facts.node.counts.depth, texts.count, "number", 2),
-        Column("topics", "Topics", lambda facts: facts.node.topic_count, texts.count, "number", 3),
-        Column(
-            "clients",
-            "Clients",
-            lambda facts: facts.node.counts.client_count,
-            texts.count,
-            "number",
-            4,
-        ),
-        Column("memory", "Memory", lambda facts: facts.node.memory_bytes, texts.size, "number", 4),
-        Column(
+        chips("state", "State", lambda facts: facts.states),
+        number("in", "Published", lambda facts: in_s(facts.node), 2, texts.rate),
+        number("depth", "Depth", lambda facts: facts.node.counts.depth, 2),
+        number("topics", "Topics", lambda facts: facts.node.topic_count, 3),
+        number("clients", "Clients", lambda facts: facts.node.counts.client_count, 4),
+        number("memory", "Memory", lambda facts: facts.node.memory_bytes, 4, texts.size),
+        number(
             "disk",
             "Disk free",
             lambda facts: facts.disk.free_bytes if facts.disk else None,
-            texts.size,
-            "number",
             3,
-            help="Of the file system with its data; only nsqfast-nsqd says",
+            texts.size,
+            hint="Of the file system with its data; only nsqfast-nsqd says",
         ),
         Column("version", "Version", lambda facts: facts.node.version, priority=3),
         Column(
@@ -141,7 +125,7 @@ NODES: TableSpec[NodeFacts] = TableSpec(
             ),
             priority=4,
         ),
-        Column("up", "Up for", _up_s, texts.duration, "number", 4),
+        number("up", "Up for", _up_s, 4, texts.duration),
     ),
     key=lambda facts: facts.node.key,
     data=lambda facts: {"node": facts.node.key},
@@ -155,13 +139,8 @@ NODES: TableSpec[NodeFacts] = TableSpec(
             "is:draining": lambda facts: facts.node.drain is not None,
             "is:outdated": lambda facts: facts.node.is_out_of_date,
         },
-        numbers={
-            "depth": lambda facts: facts.node.counts.depth,
-            "rate": lambda facts: facts.node.rates.in_s if facts.node.rates else None,
-            "topics": lambda facts: facts.node.topic_count,
-            "clients": lambda facts: facts.node.counts.client_count,
-        },
     ),
+    numbers=("depth", "rate=in", "topics", "clients"),
     filters=(("stale", "is:stale"), ("down", "is:down"), ("older version", "is:outdated")),
     has_actions=True,
     empty="No nsqd.",
@@ -173,26 +152,10 @@ LOOKUPDS: TableSpec[LookupdFacts] = TableSpec(
     caption="nsqlookupd",
     columns=(
         Column("address", "Address", lambda facts: facts.lookupd.address),
-        Column(
-            "state",
-            "State",
-            lambda facts: ", ".join(state.word for state in facts.states),
-            chips=lambda facts: facts.states,
-            kind="chips",
-            can_sort=False,
-        ),
-        Column(
-            "since", "Since", lambda facts: facts.lookupd.since, texts.stamp, "number", priority=3
-        ),
+        chips("state", "State", lambda facts: facts.states, 1),
+        number("since", "Since", lambda facts: facts.lookupd.since, 3, texts.stamp),
         Column("version", "Version", lambda facts: facts.lookupd.version, priority=3),
-        Column(
-            "nodes",
-            "Nodes",
-            lambda facts: len(facts.lookupd.nodes),
-            texts.count,
-            "number",
-            2,
-        ),
+        number("nodes", "Nodes", lambda facts: len(facts.lookupd.nodes), 2),
         Column("missing", "Detail", lambda facts: facts.missing_text, priority=2, is_named=False),
     ),
     key=lambda facts: facts.lookupd.address,
@@ -211,7 +174,7 @@ def lookupd_facts(cluster: Cluster) -> list[LookupdFacts]:
 
 
 async def build_nodes(request: PageRequest) -> View:
-    """Two tables."""
+    """A table of nsqd and one of nsqlookupd."""
     cluster = request.cluster
     configured = len(cluster.lookupds)
     vitals_of = request.context.problems.vitals
@@ -244,7 +207,7 @@ class NodeTopic:
 
     @property
     def states(self) -> list[State]:
-        """The worst first."""
+        """The chips of a topic on this node, the worst first."""
         found = []
         if self.part and self.part.paused:
             found.append(State("warn", "paused"))
@@ -263,7 +226,7 @@ class Registration:
 
     @property
     def states(self) -> list[State]:
-        """Known or not."""
+        """The chip that says whether it knows the node."""
         return [
             State("ok", "knows this node") if self.is_known else State("warn", "does not know it")
         ]
@@ -273,47 +236,25 @@ TOPICS: TableSpec[NodeTopic] = TableSpec(
     name="topics",
     caption="Topics",
     columns=(
-        Column(
-            "name",
-            "Topic",
-            lambda topic: topic.name,
-            href=lambda request, topic: request.context.urls.topic(topic.name),
-        ),
-        Column(
-            "state",
-            "State",
-            lambda topic: ", ".join(state.word for state in topic.states),
-            chips=lambda topic: topic.states,
-            kind="chips",
-            priority=2,
-            can_sort=False,
-        ),
-        Column(
+        link("name", "Topic", lambda topic: topic.name, lambda urls, topic: urls.topic(topic.name)),
+        chips("state", "State", lambda topic: topic.states),
+        number(
             "depth",
             "Depth",
             lambda topic: topic.part.counts.depth + topic.channels_depth if topic.part else None,
-            texts.count,
-            "number",
-            help="Messages that wait in the topic and in its channels on this node",
+            hint="Messages that wait in the topic and in its channels on this node",
         ),
-        Column(
-            "in",
-            "Published",
-            lambda topic: topic.part.rates.in_s if topic.part and topic.part.rates else None,
-            texts.rate,
-            "number",
-            2,
+        number(
+            "in", "Published", lambda topic: in_s(topic.part) if topic.part else None, 2, texts.rate
         ),
-        Column(
+        number(
             "messages",
             "Messages",
             lambda topic: topic.part.counts.message_count if topic.part else None,
-            texts.count,
-            "number",
             3,
         ),
-        Column("channels", "Channels", lambda topic: topic.channel_count, texts.count, "number", 3),
-        Column("clients", "Clients", lambda topic: topic.clients, texts.count, "number", 3),
+        number("channels", "Channels", lambda topic: topic.channel_count, 3),
+        number("clients", "Clients", lambda topic: topic.clients, 3),
     ),
     key=lambda topic: topic.name,
     data=lambda topic: {
@@ -328,14 +269,8 @@ TOPICS: TableSpec[NodeTopic] = TableSpec(
             "is:paused": lambda topic: topic.part is not None and topic.part.paused,
             "is:tombstoned": lambda topic: topic.is_tombstoned,
         },
-        numbers={
-            "depth": lambda topic: (
-                topic.part.counts.depth + topic.channels_depth if topic.part else None
-            ),
-            "clients": lambda topic: topic.clients,
-            "channels": lambda topic: topic.channel_count,
-        },
     ),
+    numbers=("depth", "clients", "channels"),
     filters=(("paused", "is:paused"), ("tombstoned", "is:tombstoned")),
     has_actions=True,
     empty="This node has no topic.",
@@ -363,7 +298,7 @@ REGISTRATIONS: TableSpec[Registration] = TableSpec(
 
 
 def registrations(cluster: Cluster, node: Node) -> list[Registration]:
-    """One for each nsqlookupd."""
+    """What each nsqlookupd says of the node."""
     remotes = {}
     for text in node.remote_addresses:
         address, _, remote = text.partition("/")
@@ -375,7 +310,7 @@ def registrations(cluster: Cluster, node: Node) -> list[Registration]:
 
 
 async def topics_of(cluster: Cluster, node: Node) -> list[NodeTopic]:
-    """By name; in slices."""
+    """The node's topics by name; found in slices."""
     found = []
     slices = Slices()
     for topic in cluster.topics.values():
@@ -407,12 +342,7 @@ def make_charts(node: str) -> list[Chart]:
     """Published messages, waiting ones, connections, and the size of nsqd's heap."""
     key = ("node", node)
     return [
-        Chart(
-            "rates",
-            "Published",
-            [Line("Published", ["in_s"], 1, key)],
-            "/s",
-        ),
+        Chart("rates", "Published", [Line("Published", ["in_s"], 1, key)], "/s"),
         Chart(
             "depth",
             "Depth",
@@ -464,7 +394,6 @@ async def build_node(request: PageRequest) -> View:
     if node is None:
         near = await find_similar_names(key, cluster.nodes)
         raise PageNotFoundError("node", key, [(each, urls.node(each)) for each in near])
-    rates = node.rates
     problems = own_problems(request, node=key)
     is_up = node.state is NodeState.UP and node.start_time
     up_s = cluster.at - node.start_time if is_up else None
@@ -472,7 +401,7 @@ async def build_node(request: PageRequest) -> View:
         title=node.key,
         crumbs=[Link("Nodes", urls.to("/nodes"))],
         texts={
-            "in": texts.rate(rates.in_s if rates else None),
+            "in": texts.rate(in_s(node)),
             "depth": texts.short(node.counts.depth),
             "messages": texts.short(node.counts.message_count),
             "clients": texts.count(node.counts.client_count),
@@ -526,12 +455,7 @@ INACTIVE: TableSpec[Inactive] = TableSpec(
     name="inactive",
     caption="Inactive topics and channels",
     columns=(
-        Column(
-            "topic",
-            "Topic",
-            lambda each: each.topic,
-            href=lambda request, each: request.context.urls.topic(each.topic),
-        ),
+        link("topic", "Topic", lambda each: each.topic, lambda urls, each: urls.topic(each.topic)),
         Column("channel", "Channel", lambda each: each.channel),
         Column("lookupds", "Known to", lambda each: ", ".join(each.lookupds), priority=2),
     ),
@@ -564,7 +488,7 @@ def inactive_of(cluster: Cluster) -> list[Inactive]:
 
 
 async def build_lookup(request: PageRequest) -> View:
-    """Two tables."""
+    """A table of what no nsqd has any more, and one of nsqlookupd."""
     cluster = request.cluster
     return View(
         "Lookup",

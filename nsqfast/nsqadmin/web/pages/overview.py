@@ -7,13 +7,12 @@ from nsqfast.net.slices import Slices
 from nsqfast.nsqadmin.cluster.model import Channel, Cluster, NodeState
 from nsqfast.nsqadmin.problems.silences import Silence
 from nsqfast.nsqadmin.web import texts
-from nsqfast.nsqadmin.web.charts import POINT_S, Chart, Line, make_plan
-from nsqfast.nsqadmin.web.graphite import ANY, make_pictures
+from nsqfast.nsqadmin.web.charts import ANY, POINT_S, Chart, Line, make_pictures, make_plan
 from nsqfast.nsqadmin.web.pages.nodes import NODES, NodeFacts
 from nsqfast.nsqadmin.web.pages.problems import TABLE as PROBLEMS
 from nsqfast.nsqadmin.web.pages.shares import CHANNELS
 from nsqfast.nsqadmin.web.request import PageRequest
-from nsqfast.nsqadmin.web.tables import Column, TableSpec, make_table, pick_columns
+from nsqfast.nsqadmin.web.tables import TableSpec, link, make_table, pick_columns
 from nsqfast.nsqadmin.web.view import Page, View
 
 PROBLEMS_SHOWN = 8
@@ -24,9 +23,7 @@ WAITING_MAX = 500  # channels that are compared at once
 CHARTS = (
     Chart("rates", "Published", (Line("Published", ["in_s"], 1),), "/s"),
     Chart(
-        "depth",
-        "Depth",
-        (Line("Memory", ["memory_depth"], 1), Line("Disk", ["backend_depth"], 2)),
+        "depth", "Depth", (Line("Memory", ["memory_depth"], 1), Line("Disk", ["backend_depth"], 2))
     ),
 )
 
@@ -44,11 +41,11 @@ BACKLOGS: TableSpec[Channel] = replace(
     name="worst",
     caption="Worst backlogs",
     columns=(
-        Column(
+        link(
             "name",
             "Channel",
             lambda each: f"{each.topic}/{each.name}",
-            href=lambda request, each: request.context.urls.channel(each.topic, each.name),
+            lambda urls, each: urls.channel(each.topic, each.name),
         ),
         *pick_columns(CHANNELS, "depth", "growth", "oldest", "trend"),
     ),
@@ -70,6 +67,7 @@ STRIP = replace(
     rows_per_page=NODES_SHOWN,
     whole="/nodes",
 )
+METRICS = ("message_count",)
 
 
 async def find_worst(cluster: Cluster) -> list[Channel]:
@@ -87,18 +85,18 @@ async def find_worst(cluster: Cluster) -> list[Channel]:
 
 
 def nodes_text(cluster: Cluster) -> str:
-    """`2 of 3`"""
+    """How many are up: `2 of 3`"""
     return f"{cluster.totals.nodes_up:,} of {cluster.totals.nodes_known:,}"
 
 
 def silenced_line(silence: Silence) -> str:
-    """Until when, and why."""
+    """Until when everything is silenced, and why."""
     until = texts.stamp(silence.until)
     return texts.Timed("Everything is silenced until ", until, f": {silence.reason}")
 
 
 async def build_overview(request: PageRequest) -> View:
-    """See the module."""
+    """The problems first, then totals, charts, backlogs and nodes."""
     cluster, totals = request.cluster, request.cluster.totals
     plan = make_plan(request.query, request.context.options.history_ns / 1e9, CHARTS)
     worst = await find_worst(cluster)
@@ -134,10 +132,7 @@ async def build_overview(request: PageRequest) -> View:
 OVERVIEW_PAGE = Page("overview", "/", build_overview, "overview.html", "overview")
 
 
-METRICS = ("message_count",)
-
-
-async def add_up(cluster: Cluster) -> tuple[int, float | None]:
+async def count_messages(cluster: Cluster) -> tuple[int, float | None]:
     """Messages, and messages per second; None if no channel's rate is known."""
     total, rate, is_known = 0, 0.0, False
     slices = Slices()
@@ -153,7 +148,7 @@ async def add_up(cluster: Cluster) -> tuple[int, float | None]:
 
 async def build_counter(request: PageRequest) -> View:
     """Scripts let the number grow at the rate until the next tick."""
-    total, rate = await add_up(request.cluster)
+    total, rate = await count_messages(request.cluster)
     return View(
         "Counter",
         texts={"count": f"{total:,}", "rate": texts.rate(rate)},

@@ -11,7 +11,7 @@ from nsqfast.nsqadmin.problems.report import Problem
 from nsqfast.nsqadmin.problems.silences import Scope, Silence
 from nsqfast.nsqadmin.web import texts
 from nsqfast.nsqadmin.web.request import PageRequest
-from nsqfast.nsqadmin.web.tables import Column, Searchable, Table, TableSpec, make_table
+from nsqfast.nsqadmin.web.tables import Column, Searchable, Table, TableSpec, make_table, number
 from nsqfast.nsqadmin.web.texts import State
 from nsqfast.nsqadmin.web.view import Page, View
 
@@ -21,18 +21,18 @@ ORDER = {"crit": 3, "warn": 2, "info": 1}
 
 
 def rule_text(problem: Problem) -> str:
-    """no_consumers becomes: No consumers."""
+    """`no_consumers` becomes `No consumers`."""
     words = problem.rule.replace("_", " ")
     return (words[:1].upper() + words[1:]).replace("Lookupd", "nsqlookupd")
 
 
-def where_text(problem: Problem) -> str:
+def object_text(problem: Problem) -> str:
     """The object of the problem."""
     name = f"{problem.topic}/{problem.channel}" if problem.channel else problem.topic
     return f"{name} on {problem.node}" if name and problem.node else name or problem.node
 
 
-def where_address(request: PageRequest, problem: Problem) -> str:
+def object_address(request: PageRequest, problem: Problem) -> str:
     """The page of that object."""
     urls = request.context.urls
     if problem.channel:
@@ -68,7 +68,7 @@ def muted_text(problem: Problem) -> str:
 
 
 def silenced_text(silence: Silence) -> str:
-    """`node 10.0.0.7:4151`"""
+    """What a silence is for: `node 10.0.0.7:4151`"""
     if silence.scope is Scope.EVERYTHING:
         return "everything"
     if silence.scope is Scope.PROBLEM:
@@ -94,7 +94,7 @@ def evidence_text(text: str) -> str:
 
 
 COLUMNS: tuple[Column[Problem], ...] = (
-    Column("where", "Where", where_text, href=where_address),
+    Column("where", "Where", object_text, href=object_address),
     Column(
         "severity",
         "Severity",
@@ -104,14 +104,9 @@ COLUMNS: tuple[Column[Problem], ...] = (
         priority=2,
     ),
     Column("rule", "Problem", rule_text, priority=2, is_named=False),
-    Column("since", "Since", lambda problem: problem.since, texts.clock, "number", 2),
+    number("since", "Since", lambda problem: problem.since, 2, texts.clock),
     Column(
-        "text",
-        "Evidence",
-        lambda problem: problem.text,
-        evidence_text,
-        priority=2,
-        is_named=False,
+        "text", "Evidence", lambda problem: problem.text, evidence_text, priority=2, is_named=False
     ),
     Column("check", "How to check", lambda problem: problem.check, priority=3),
 )
@@ -127,7 +122,7 @@ TABLE: TableSpec[Problem] = TableSpec(
     },
     kind=lambda problem: problem.severity.value,
     searchable=Searchable(
-        text=lambda problem: f"{problem.rule} {where_text(problem)} {problem.text}",
+        text=lambda problem: f"{problem.rule} {object_text(problem)} {problem.text}",
         flags={
             "is:critical": lambda problem: problem.severity.value == "crit",
             "is:warning": lambda problem: problem.severity.value == "warn",
@@ -147,10 +142,10 @@ SILENCES: TableSpec[Silence] = TableSpec(
     caption="Silences",
     columns=(
         Column("what", "Silenced", silenced_text),
-        Column("until", "Until", lambda each: each.until, texts.stamp, "number", 2),
+        number("until", "Until", lambda each: each.until, 2, texts.stamp),
         Column("reason", "Reason", lambda each: each.reason, priority=2, is_named=False),
         Column("user", "By", lambda each: each.user, priority=3),
-        Column("since", "Since", lambda each: each.since or None, texts.stamp, "number", 3),
+        number("since", "Since", lambda each: each.since or None, 3, texts.stamp),
     ),
     key=lambda each: each.id,
     data=lambda each: {"scope": each.scope.value, "target": each.target},
@@ -185,7 +180,7 @@ def own_problems(
     return make_table(request, OWN, found)
 
 
-async def build(request: PageRequest) -> View:
+async def build_problems(request: PageRequest) -> View:
     """All problems, the worst first."""
     found = request.context.problems.found
     now = request.cluster.at
@@ -201,4 +196,4 @@ async def build(request: PageRequest) -> View:
     )
 
 
-PROBLEMS_PAGE = Page("problems", "/problems", build, "problems.html", "problems")
+PROBLEMS_PAGE = Page("problems", "/problems", build_problems, "problems.html", "problems")

@@ -5,20 +5,45 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from nsqfast.nsqadmin.cluster.answers import ChannelStats, DrainFigures
-from nsqfast.nsqadmin.cluster.model import (
-    Channel,
-    Cluster,
-    Counts,
-    Node,
-    NodePart,
-    NodeState,
-    Topic,
-)
+from nsqfast.nsqadmin.cluster.model import Channel, Cluster, Node, NodePart, NodeState, Topic
+from nsqfast.nsqadmin.context import Context
 from nsqfast.nsqadmin.problems.report import Problem
 from nsqfast.nsqadmin.web import texts
 from nsqfast.nsqadmin.web.request import GROWS_S_MIN, PageRequest, TopicFacts
-from nsqfast.nsqadmin.web.tables import Column, Searchable, TableSpec
+from nsqfast.nsqadmin.web.tables import Column, Searchable, TableSpec, chips, link, number
 from nsqfast.nsqadmin.web.texts import State
+from nsqfast.nsqadmin.web.view import PageNotFoundError, find_similar_names
+
+
+async def find_topic(context: Context, cluster: Cluster, topic: str) -> Topic:
+    """The topic of that name; PageNotFoundError has similar names."""
+    if topic in cluster.topics:
+        return cluster.topics[topic]
+    near = await find_similar_names(topic, cluster.topics)
+    raise PageNotFoundError("topic", topic, [(each, context.urls.topic(each)) for each in near])
+
+
+async def find_channel(
+    context: Context, cluster: Cluster, topic: str, channel: str
+) -> tuple[Topic, Channel]:
+    """The channel and its topic; PageNotFoundError has similar names, or the topic."""
+    found = await find_topic(context, cluster, topic)
+    if channel in found.channels:
+        return found, found.channels[channel]
+    urls = context.urls
+    near = await find_similar_names(channel, found.channels)
+    links = [(f"{topic}/{each}", urls.channel(topic, each)) for each in near]
+    raise PageNotFoundError("channel", f"{topic}/{channel}", links or [(topic, urls.topic(topic))])
+
+
+def in_s(item: Topic | Channel | Node | NodePart) -> float | None:
+    """Messages a second that come in."""
+    return item.rates.in_s if item.rates else None
+
+
+def out_s(item: Channel | NodePart) -> float | None:
+    """Messages a second that are finished."""
+    return item.rates.out_s if item.rates else None
 
 
 def node_state(node: Node, at: float) -> State:
@@ -99,19 +124,16 @@ def problem_states(problems: Sequence[Problem]) -> list[State]:
     for problem in problems:
         worst.setdefault(problem.rule, problem)
     return [
-        State("off" if problem.muted_until else problem.severity.value, words(rule), problem.text)
+        State(
+            "off" if problem.muted_until else problem.severity.value, rule_words(rule), problem.text
+        )
         for rule, problem in worst.items()
     ]
 
 
-def words(rule: str) -> str:
-    """`no_consumers` is "no consumers"."""
+def rule_words(rule: str) -> str:
+    """`no_consumers` becomes `no consumers`."""
     return rule.replace("_", " ")
-
-
-def memory_and_disk(counts: Counts) -> str:
-    """How the depth is split."""
-    return f"{texts.count(counts.memory_depth)} + {texts.count(counts.backend_depth)}"
 
 
 def oldest_title(channel: Channel) -> str:
@@ -123,97 +145,44 @@ CHANNELS: TableSpec[Channel] = TableSpec(
     name="channels",
     caption="Channels",
     columns=(
-        Column(
+        link(
             "name",
             "Channel",
             lambda channel: channel.name,
-            href=lambda request, channel: request.context.urls.channel(channel.topic, channel.name),
+            lambda urls, channel: urls.channel(channel.topic, channel.name),
         ),
-        Column(
-            "state",
-            "State",
-            lambda channel: ", ".join(state.word for state in channel_states(channel)),
-            chips=channel_states,
-            kind="chips",
-            priority=2,
-            can_sort=False,
-        ),
-        Column("depth", "Depth", lambda channel: channel.counts.depth, texts.count, "number"),
-        Column(
-            "in_flight",
-            "In flight",
-            lambda channel: channel.counts.in_flight_count,
-            texts.count,
-            "number",
-            3,
-        ),
-        Column(
-            "deferred",
-            "Deferred",
-            lambda channel: channel.counts.deferred_count,
-            texts.count,
-            "number",
-            4,
-        ),
-        Column(
-            "in",
-            "Published",
-            lambda channel: channel.rates.in_s if channel.rates else None,
-            texts.rate,
-            "number",
-            3,
-        ),
-        Column(
-            "out",
-            "Finished",
-            lambda channel: channel.rates.out_s if channel.rates else None,
-            texts.rate,
-            "number",
-            2,
-        ),
-        Column(
+        chips("state", "State", channel_states),
+        number("depth", "Depth", lambda channel: channel.counts.depth),
+        number("in_flight", "In flight", lambda channel: channel.counts.in_flight_count, 3),
+        number("deferred", "Deferred", lambda channel: channel.counts.deferred_count, 4),
+        number("in", "Published", in_s, 3, texts.rate),
+        number("out", "Finished", out_s, 2, texts.rate),
+        number(
             "growth",
             "Lag grows by",
             lambda channel: channel.depth_slope,
-            texts.slope,
-            "number",
             4,
-            help="Of the depth, over the last five minutes",
+            texts.slope,
+            hint="Of the depth, over the last five minutes",
         ),
-        Column(
+        number(
             "requeue",
             "Requeue",
             lambda channel: channel.rates.requeue_s if channel.rates else None,
+            4,
             texts.rate,
-            "number",
-            4,
         ),
-        Column(
-            "timed_out",
-            "Timed out",
-            lambda channel: channel.counts.timeout_count,
-            texts.count,
-            "number",
-            4,
-        ),
-        Column(
+        number("timed_out", "Timed out", lambda channel: channel.counts.timeout_count, 4),
+        number(
             "oldest",
             "Oldest",
             lambda channel: channel.oldest_s,
-            texts.duration,
-            "number",
             3,
+            texts.duration,
             title=oldest_title,
-            help="Estimated age of the message that waits longest",
+            hint="Estimated age of the message that waits longest",
         ),
-        Column(
-            "consumers",
-            "Consumers",
-            lambda channel: channel.counts.client_count,
-            texts.count,
-            "number",
-            2,
-        ),
+        number("consumers", "Consumers", lambda channel: channel.counts.client_count, 2),
         Column(
             "trend",
             "Trend",
@@ -241,15 +210,8 @@ CHANNELS: TableSpec[Channel] = TableSpec(
             "is:growing": lambda channel: (channel.depth_slope or 0.0) > GROWS_S_MIN,
             "no:consumers": lambda channel: channel.counts.client_count == 0,
         },
-        numbers={
-            "depth": lambda channel: channel.counts.depth,
-            "consumers": lambda channel: channel.counts.client_count,
-            "in_flight": lambda channel: channel.counts.in_flight_count,
-            "deferred": lambda channel: channel.counts.deferred_count,
-            "oldest": lambda channel: channel.oldest_s,
-            "rate": lambda channel: channel.rates.out_s if channel.rates else None,
-        },
     ),
+    numbers=("depth", "consumers", "in_flight", "deferred", "oldest", "rate=out"),
     can_select=True,
     has_actions=True,
     empty="No channel: messages wait in the topic until there is one.",
@@ -304,41 +266,15 @@ def _node_address(request: PageRequest, share: Share) -> str:
     return request.context.urls.node(share.part.node) if share.node else ""
 
 
-def _host(share: Share) -> str:
-    return share.node.hostname if share.node else ""
-
-
 _NODE_COLUMNS: tuple[Column[Share], ...] = (
     Column("node", "Node", lambda share: share.part.node, href=_node_address),
-    Column("host", "Host", _host, priority=3),
-    Column(
-        "state",
-        "State",
-        lambda share: ", ".join(state.word for state in share.states),
-        chips=lambda share: share.states,
-        kind="chips",
-        priority=2,
-        can_sort=False,
-    ),
+    Column("host", "Host", lambda share: share.node.hostname if share.node else "", priority=3),
+    chips("state", "State", lambda share: share.states),
 )
-_DISK: Column[Share] = Column(
-    "disk", "On disk", lambda share: share.part.counts.backend_depth, texts.count, "number", 4
+_DISK: Column[Share] = number("disk", "On disk", lambda share: share.part.counts.backend_depth, 4)
+_MESSAGES: Column[Share] = number(
+    "messages", "Messages", lambda share: share.part.counts.message_count, 4
 )
-_MESSAGES: Column[Share] = Column(
-    "messages", "Messages", lambda share: share.part.counts.message_count, texts.count, "number", 4
-)
-
-
-def _depth(share: Share) -> int:
-    return share.part.counts.depth
-
-
-def _in_s(share: Share) -> float | None:
-    return share.part.rates.in_s if share.part.rates else None
-
-
-def _out_s(share: Share) -> float | None:
-    return share.part.rates.out_s if share.part.rates else None
 
 
 def _spec(columns: tuple[Column[Share], ...]) -> TableSpec[Share]:
@@ -362,66 +298,29 @@ def _spec(columns: tuple[Column[Share], ...]) -> TableSpec[Share]:
 TOPIC_NODES = _spec(
     (
         *_NODE_COLUMNS,
-        Column(
+        number(
             "depth",
             "Own depth",
-            _depth,
-            texts.count,
-            "number",
-            help="Messages that no channel has taken: there is none on this node, or the topic is paused",
+            lambda share: share.part.counts.depth,
+            hint="Messages that no channel has taken: there is none on this node, or the topic is paused",
         ),
         _DISK,
-        Column("in", "Published", _in_s, texts.rate, "number", 2),
+        number("in", "Published", lambda share: in_s(share.part), 2, texts.rate),
         _MESSAGES,
     )
 )
 CHANNEL_NODES = _spec(
     (
         *_NODE_COLUMNS,
-        Column("depth", "Depth", _depth, texts.count, "number"),
+        number("depth", "Depth", lambda share: share.part.counts.depth),
         _DISK,
-        Column(
-            "in_flight",
-            "In flight",
-            lambda share: share.part.counts.in_flight_count,
-            texts.count,
-            "number",
-            3,
-        ),
-        Column(
-            "deferred",
-            "Deferred",
-            lambda share: share.part.counts.deferred_count,
-            texts.count,
-            "number",
-            4,
-        ),
-        Column(
-            "requeued",
-            "Requeued",
-            lambda share: share.part.counts.requeue_count,
-            texts.count,
-            "number",
-            4,
-        ),
-        Column(
-            "timed_out",
-            "Timed out",
-            lambda share: share.part.counts.timeout_count,
-            texts.count,
-            "number",
-            4,
-        ),
-        Column("in", "Published", _in_s, texts.rate, "number", 3),
-        Column("out", "Finished", _out_s, texts.rate, "number", 2),
-        Column(
-            "consumers",
-            "Consumers",
-            lambda share: share.part.counts.client_count,
-            texts.count,
-            "number",
-            3,
-        ),
+        number("in_flight", "In flight", lambda share: share.part.counts.in_flight_count, 3),
+        number("deferred", "Deferred", lambda share: share.part.counts.deferred_count, 4),
+        number("requeued", "Requeued", lambda share: share.part.counts.requeue_count, 4),
+        number("timed_out", "Timed out", lambda share: share.part.counts.timeout_count, 4),
+        number("in", "Published", lambda share: in_s(share.part), 3, texts.rate),
+        number("out", "Finished", lambda share: out_s(share.part), 2, texts.rate),
+        number("consumers", "Consumers", lambda share: share.part.counts.client_count, 3),
         _MESSAGES,
     )
 )

@@ -5,13 +5,22 @@ from collections.abc import Sequence
 
 from nsqfast.nsqadmin.cluster.model import Topic
 from nsqfast.nsqadmin.web import texts
-from nsqfast.nsqadmin.web.charts import DEPTH, LINES_MAX, POINT_S, Chart, Line, make_plan
-from nsqfast.nsqadmin.web.graphite import TOPIC_METRICS, make_pictures
+from nsqfast.nsqadmin.web.charts import (
+    DEPTH,
+    LINES_MAX,
+    POINT_S,
+    TOPIC_METRICS,
+    Chart,
+    Line,
+    make_pictures,
+    make_plan,
+)
 from nsqfast.nsqadmin.web.pages.problems import own_problems, problems_by
 from nsqfast.nsqadmin.web.pages.shares import (
     CHANNELS,
     TOPIC_NODES,
     channel_states,
+    find_topic,
     make_shares,
     pause_actions,
     paused_state,
@@ -19,20 +28,19 @@ from nsqfast.nsqadmin.web.pages.shares import (
     topic_states,
 )
 from nsqfast.nsqadmin.web.request import PageRequest, TopicFacts, sum_topic
-from nsqfast.nsqadmin.web.tables import Column, Searchable, TableSpec, make_table, with_states
+from nsqfast.nsqadmin.web.tables import (
+    Column,
+    Searchable,
+    TableSpec,
+    chips,
+    make_table,
+    number,
+    with_states,
+)
 from nsqfast.nsqadmin.web.texts import Link, State
-from nsqfast.nsqadmin.web.view import Page, PageNotFoundError, View, find_similar_names
+from nsqfast.nsqadmin.web.view import Page, View
 
-
-async def find_topic(request: PageRequest) -> Topic:
-    """PageNotFoundError has similar names."""
-    name = request.match["topic"]
-    topic = request.cluster.topics.get(name)
-    if topic is None:
-        urls = request.context.urls
-        near = await find_similar_names(name, request.cluster.topics)
-        raise PageNotFoundError("topic", name, [(other, urls.topic(other)) for other in near])
-    return topic
+SPARK_CHANNELS = 20  # a page has a hundred topics, and each line takes some microseconds
 
 
 def make_charts(topic: Topic) -> list[Chart]:
@@ -75,15 +83,9 @@ def state_line(facts: TopicFacts) -> str:
     return " · ".join(parts)
 
 
-def set_state(view: View, key: str, state: State | None) -> None:
-    """A chip that appears and disappears: the templates give it `data-shown`, too."""
-    view.states[key] = state or State("off", "")
-    view.shown[f"{key}-shown"] = state is not None
-
-
 async def build_topic(request: PageRequest) -> View:
-    """See the module."""
-    topic = await find_topic(request)
+    """State, problems, charts, channels and nodes of one topic."""
+    topic = await find_topic(request.context, request.cluster, **request.match)
     context, query = request.context, request.query
     facts = sum_topic(topic)
     problems = own_problems(request, topic=topic.name)
@@ -109,17 +111,14 @@ async def build_topic(request: PageRequest) -> View:
             "pictures": make_pictures(context, query, TOPIC_METRICS, topic.name),
         },
     )
-    set_state(view, "paused", paused_state(topic))
+    view.set_state("paused", paused_state(topic))
     inactive = State("off", "inactive", "only nsqlookupd knows it: no nsqd has it")
-    set_state(view, "inactive", inactive if facts.is_inactive else None)
-    set_state(view, "ephemeral", State("info", "ephemeral") if topic.is_ephemeral else None)
+    view.set_state("inactive", inactive if facts.is_inactive else None)
+    view.set_state("ephemeral", State("info", "ephemeral") if topic.is_ephemeral else None)
     return view
 
 
 TOPIC_PAGE = Page("topic", "/topics/{topic}", build_topic, "topic.html", "topics")
-
-
-SPARK_CHANNELS = 20  # a page has a hundred topics, and each line takes some microseconds
 
 
 def _topic_address(request: PageRequest, facts: TopicFacts) -> str:
@@ -136,51 +135,39 @@ def _spark(request: PageRequest, facts: TopicFacts) -> Sequence[float | None]:
 
 def oldest_column() -> Column[TopicFacts]:
     """The estimated age of the oldest waiting message."""
-    return Column(
+    return number(
         "oldest",
         "Oldest",
         lambda facts: facts.oldest_s,
-        texts.duration,
-        "number",
         3,
+        texts.duration,
         title=lambda facts: "at least" if facts.oldest_is_minimum else "",
-        help="Estimated age of the message that waits longest",
+        hint="Estimated age of the message that waits longest",
     )
 
 
 COLUMNS: Sequence[Column[TopicFacts]] = (
     Column("name", "Topic", lambda facts: facts.name, href=_topic_address),
-    Column(
-        "state",
-        "State",
-        lambda facts: ", ".join(state.word for state in topic_states(facts)),
-        chips=topic_states,
-        kind="chips",
-        priority=2,
-        can_sort=False,
-    ),
-    Column(
+    chips("state", "State", topic_states),
+    number(
         "depth",
         "Depth",
         lambda facts: facts.depth,
-        texts.count,
-        "number",
-        help="Messages that wait in the topic and in its channels",
+        hint="Messages that wait in the topic and in its channels",
     ),
-    Column("in", "Published", lambda facts: facts.in_s, texts.rate, "number", 2),
-    Column(
+    number("in", "Published", lambda facts: facts.in_s, 2, texts.rate),
+    number(
         "growth",
         "Lag grows by",
         lambda facts: facts.slope,
-        texts.slope,
-        "number",
         3,
-        help="Of the depth, over the last five minutes",
+        texts.slope,
+        hint="Of the depth, over the last five minutes",
     ),
     oldest_column(),
-    Column("in_flight", "In flight", lambda facts: facts.in_flight_count, texts.count, "number", 4),
-    Column("channels", "Channels", lambda facts: facts.channel_count, texts.count, "number", 4),
-    Column("consumers", "Consumers", lambda facts: facts.consumer_count, texts.count, "number", 3),
+    number("in_flight", "In flight", lambda facts: facts.in_flight_count, 4),
+    number("channels", "Channels", lambda facts: facts.channel_count, 4),
+    number("consumers", "Consumers", lambda facts: facts.consumer_count, 3),
     Column(
         "trend",
         "Trend",
@@ -212,17 +199,8 @@ TABLE: TableSpec[TopicFacts] = TableSpec(
             "is:growing": lambda facts: facts.is_growing,
             "no:consumers": lambda facts: facts.idle_channels > 0,
         },
-        numbers={
-            "depth": lambda facts: facts.depth,
-            "rate": lambda facts: facts.in_s,
-            "in": lambda facts: facts.in_s,
-            "growth": lambda facts: facts.slope,
-            "oldest": lambda facts: facts.oldest_s,
-            "in_flight": lambda facts: facts.in_flight_count,
-            "channels": lambda facts: facts.channel_count,
-            "consumers": lambda facts: facts.consumer_count,
-        },
     ),
+    numbers=("depth", "rate=in", "in", "growth", "oldest", "in_flight", "channels", "consumers"),
     filters=(
         ("paused", "is:paused"),
         ("no consumers", "no:consumers"),
