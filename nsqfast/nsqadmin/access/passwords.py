@@ -14,9 +14,8 @@ from nsqfast.nsqadmin.access.users import Account, Users
 
 WINDOW_S: Final = 60.0
 PAIR_TRIES_MAX: Final = 5  # one user from one address
-ADDRESS_TRIES_MAX: Final = (
-    20  # all users from one address: an office, or somebody who guesses names
-)
+# All users from one address: an office, or somebody who guesses names.
+ADDRESS_TRIES_MAX: Final = 20
 KEYS_MAX: Final = 10_000
 IPV6_PREFIX_BITS: Final = 64  # one customer's network
 THREADS: Final = 2  # each check takes 64 MiB

@@ -43,25 +43,13 @@ async def _never_built(_request: PageRequest) -> View:
     raise AssertionError("made for each request, because nodes are asked for it")
 
 
-MESSAGES = Page(
-    "messages",
-    "/topics/{topic}/{channel}/messages",
-    _never_built,
-    "messages.html",
-    "topics",
-    is_live=False,
-)
-DEFERRED = Page(
-    "deferred",
-    "/topics/{topic}/{channel}/deferred",
-    _never_built,
-    "messages.html",
-    "topics",
-    is_live=False,
-)
-TOPIC_MESSAGES = Page(
-    "topic-messages", "/messages", _never_built, "messages.html", "topics", is_live=False
-)
+def _page(name: str, route: str) -> Page:
+    return Page(name, route, _never_built, "messages.html", "topics", is_live=False)
+
+
+MESSAGES = _page("messages", "/topics/{topic}/{channel}/messages")
+DEFERRED = _page("deferred", "/topics/{topic}/{channel}/deferred")
+TOPIC_MESSAGES = _page("topic-messages", "/messages")
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,7 +105,7 @@ class TopicFacts:
 
 
 class FactsOfTick:
-    """Kept for the most recent cluster."""
+    """The figures of all topics of the most recent cluster, added up once for all viewers."""
 
     def __init__(self) -> None:
         self._cluster: Cluster | None = None
@@ -172,10 +172,6 @@ class PageRequest:
     match: Mapping[str, str]
     query: Query
     facts: FactsOfTick
-
-    async def topic_facts(self) -> list[TopicFacts]:
-        """All topics, sorted by name; the list is shared, so do not change it."""
-        return await self.facts.topics(self.cluster)
 
     @property
     def is_admin(self) -> bool:

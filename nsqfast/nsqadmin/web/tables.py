@@ -225,9 +225,8 @@ class TableSpec(Generic[T]):
     kind: Callable[[T], Kind | Literal[""]] | None = None
     can_select: bool = False  # admins get a checkbox per row
     has_actions: bool = False  # admins get a cell `[data-actions]` per row
-    has_menu: bool = (
-        True  # in it, filled by js/actions.js from data-topic, data-channel and data-node
-    )
+    # In that cell; js/actions.js fills it from data-topic, data-channel and data-node.
+    has_menu: bool = True
     is_main: bool = True  # its parameters have no prefix
     empty: str = "Nothing here."
     rows_per_page: int = ROWS_PER_PAGE

@@ -100,7 +100,7 @@ async def build_overview(request: PageRequest) -> View:
     cluster, totals = request.cluster, request.cluster.totals
     plan = make_plan(request.query, request.context.options.history_ns / 1e9, CHARTS)
     worst = await find_worst(cluster)
-    topics = await request.topic_facts()
+    topics = await request.facts.topics(request.cluster)
     slopes = [facts.slope for facts in topics if facts.slope is not None]
     # Those with problems first, so that they are on the first page of the table.
     nodes = sorted(cluster.nodes.values(), key=lambda each: each.state is NodeState.UP)

@@ -218,7 +218,7 @@ TABLE: TableSpec[TopicFacts] = TableSpec(
 async def build_topics(request: PageRequest) -> View:
     """One table: topics with problems first, the worst of them at the top."""
     problems = problems_by(request.context.problems.found, lambda problem: problem.topic)
-    known = await request.topic_facts()
+    known = await request.facts.topics(request.cluster)
     by_name = {facts.name: facts for facts in known if facts.name in problems}
     first = [by_name[name] for name in problems if name in by_name]
     facts = [*first, *[each for each in known if each.name not in by_name]]
