@@ -1,1 +1,1 @@
-"""Authentication, permissions and the audit."""
+"""Connections, who asks and what they may do, the answer to every request, and the audit."""

@@ -92,12 +92,14 @@ class Reads:
 
     async def _topics(self) -> bytes:
         found = await self._discovery.topics()
-        return _encode({"topics": found.value or None, "message": join_warnings(found.failures)})
+        return orjson.dumps(
+            {"topics": found.value or None, "message": join_warnings(found.failures)}
+        )
 
     async def _inactive(self) -> bytes:
         found = await self._discovery.inactive_topics()
         topics = {topic: channels or None for topic, channels in found.value.items()}
-        return _encode({"topics": topics, "message": join_warnings(found.failures)})
+        return orjson.dumps({"topics": topics, "message": join_warnings(found.failures)})
 
     async def nodes(self, request: web.Request) -> web.Response:
         """Every nsqd of the cluster."""
@@ -107,7 +109,7 @@ class Reads:
         found = await self._discovery.nodes()
         slices, pieces = Slices(), []
         for node in found.value:
-            pieces.append(_encode(node_object(node)))
+            pieces.append(orjson.dumps(node_object(node)))
             await slices.pause()
         return _join_list(b'{"nodes":', pieces, {"message": join_warnings(found.failures)})
 
@@ -125,7 +127,7 @@ class Reads:
         topics = found.value[0][1].topics or []
         slices, pieces = Slices(), []
         for topic in topics:
-            pieces.append(_encode(topic_object(node, topic)))
+            pieces.append(orjson.dumps(topic_object(node, topic)))
             await slices.pause()
         totals = {
             "total_messages": sum(topic.message_count for topic in topics),
@@ -133,7 +135,7 @@ class Reads:
                 len(channel.clients or ()) for topic in topics for channel in topic.channels or ()
             ),
         }
-        head = b'{"node":' + _encode(key) + b',"topics":'
+        head = b'{"node":' + orjson.dumps(key) + b',"topics":'
         return _join_list(head, pieces, totals | {"message": join_warnings(known.failures)})
 
     async def topic(self, request: web.Request) -> web.Response:
@@ -196,10 +198,10 @@ class Reads:
     async def _counter(self) -> bytes:
         known = await self._discovery.nodes(with_topics=False)
         if not known.value:
-            return _encode({"stats": {}, "message": join_warnings(known.failures)})
+            return orjson.dumps({"stats": {}, "message": join_warnings(known.failures)})
         found = await self._discovery.counts(known.value, _encode_counts)
         pieces = [piece for _, piece in found.value if piece]
-        message = _encode(join_warnings(known.failures, found.failures))
+        message = orjson.dumps(join_warnings(known.failures, found.failures))
         return _join(b'{"stats":{', pieces, b'},"message":' + message + b"}")
 
 
@@ -208,7 +210,7 @@ async def _encode_counts(node: Nsqd, numbers: CountedStats) -> bytes:
     slices, pieces = Slices(), []
     for topic in numbers.topics or ():
         if topic.channels:
-            pieces.append(_encode(_counts_of(node, topic))[1:-1])
+            pieces.append(orjson.dumps(_counts_of(node, topic))[1:-1])
         await slices.pause()
     return b",".join(pieces)
 
@@ -225,13 +227,9 @@ def _counts_of(node: Nsqd, topic: CountedTopic) -> Json:
     }
 
 
-def _encode(value: Any) -> bytes:
-    return orjson.dumps(value)
-
-
 def _join_list(head: bytes, pieces: list[bytes], rest: Json) -> bytes:
     """An object: `head` up to a list, null if it is empty, then the members of `rest`."""
-    tail = b"," + _encode(rest)[1:]
+    tail = b"," + orjson.dumps(rest)[1:]
     return _join(head + b"[", pieces, b"]" + tail) if pieces else head + b"null" + tail
 
 
@@ -246,4 +244,4 @@ def _join(head: bytes, pieces: list[bytes], tail: bytes) -> bytes:
 
 def _with_message(value: Json, found: Found[Any], stats: Found[Any]) -> bytes:
     failures: tuple[list[Result], list[Result]] = found.failures, stats.failures
-    return _encode(value | {"message": join_warnings(*failures)})
+    return orjson.dumps(value | {"message": join_warnings(*failures)})

@@ -1,1 +1,1 @@
-"""Looking at messages: waiting ones, and new ones."""
+"""Messages: waiting ones are shown and changed, new ones are shown as they arrive."""

@@ -179,7 +179,9 @@ class Peeker:
         async def ask(node: Node) -> NodeMessages:
             answer = NodeMessages(node.key, node.hostname, node.version)
             if node.state is NodeState.DOWN:
-                answer.sentence, answer.is_failed = down_text(node), True
+                # It did not answer three polls: the others must not wait for it.
+                answer.sentence = f"{node.key} did not answer: {node.error or 'it is down'}"
+                answer.is_failed = True
                 return answer
             time_max_s = LATE_ANSWER_S if node.state is NodeState.STALE else None
             async with slots:
@@ -190,7 +192,8 @@ class Peeker:
                 except UpstreamError as error:
                     answer.sentence, answer.is_failed = explain_failure(node, asked, error)
                 except TimeoutError:
-                    answer.sentence, answer.is_failed = late_text(node), True
+                    answer.sentence = f"{node.key} did not answer: no answer in time"
+                    answer.is_failed = True
             return answer
 
         return list(await asyncio.gather(*map(ask, nodes)))
@@ -246,16 +249,6 @@ def make_message(given: PeekedMessage, body: Body) -> Message:
         client=given.client,
         body=body,
     )
-
-
-def down_text(node: Node) -> str:
-    """The text for a node that is not asked, because it did not answer three polls: the others must not wait for it."""
-    return f"{node.key} did not answer: {node.error or 'it is down'}"
-
-
-def late_text(node: Node) -> str:
-    """The text for a node that answered neither the last poll nor this request in its short time."""
-    return f"{node.key} did not answer: no answer in time"
 
 
 def explain_failure(node: Node, asked: PeekQuery, error: UpstreamError) -> tuple[str, bool]:

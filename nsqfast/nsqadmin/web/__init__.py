@@ -1,1 +1,1 @@
-"""The pages, and the handling common to all responses."""
+"""Pages: their requests, Views, tables, charts, templates and files."""

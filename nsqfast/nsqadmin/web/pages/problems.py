@@ -83,7 +83,7 @@ def is_muted_itself(problem: Problem) -> bool:
 
 
 def evidence_text(text: str) -> str:
-    """With its times, which live.texts.clock wrote: those of today have no date."""
+    """With its times, which problems.texts.clock wrote: those of today have no date."""
     pieces: list[texts.Piece] = []
     end = 0
     for found in CLOCK.finditer(text):

@@ -1,4 +1,4 @@
-"""Tables that several pages share: channels, and a topic's or channel's share on each node."""
+"""What several pages show of topics and channels: their chips, the table of channels, and their share on each node."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
