@@ -18,7 +18,7 @@ from nsqfast.errors import OptionsError
 from nsqfast.program.options import PlainError
 from nsqfast.stats.process import process_metrics
 from nsqfast.tools.shared.metrics import MetricsServer
-from nsqfast.tools.shared.progress import Progress, is_watched
+from nsqfast.tools.shared.output import Progress, is_watched
 from nsqfast.wire.gotext import os_error
 
 if TYPE_CHECKING:

@@ -20,12 +20,18 @@ import pytest
 from rich.console import Console
 
 from nsqfast.client.sync import Producer
-from nsqfast.tools.nsq_stat import watch
+from nsqfast.tools.nsq_stat import reports
 from nsqfast.tools.nsq_stat.cluster import Sample
-from nsqfast.tools.nsq_stat.columns import COLUMNS, sort_rows
-from nsqfast.tools.nsq_stat.counters import Counters, NodeStats, parse_stats
 from nsqfast.tools.nsq_stat.options import Options
-from nsqfast.tools.nsq_stat.rates import History, Row
+from nsqfast.tools.nsq_stat.rates import (
+    COLUMNS,
+    Counters,
+    History,
+    NodeStats,
+    Row,
+    parse_stats,
+    sort_rows,
+)
 from nsqfast.tools.nsq_stat.reports import Lines
 from nsqfast.tools.nsq_stat.table import draw
 from nsqfast.tools.shared import output
@@ -364,9 +370,9 @@ class Clock:
 
     def run(self, monkeypatch, count):
         loop = SimpleNamespace(get_running_loop=lambda: self, sleep=self.sleep)
-        monkeypatch.setattr(watch, "asyncio", loop)
+        monkeypatch.setattr(reports, "asyncio", loop)
         options = Options(topic="t", channel="c", interval_ns=2_000_000_000, count=count)
-        asyncio.run(watch._take_samples(self, self, options))
+        asyncio.run(reports._take_samples(self, self, options))
 
 
 def test_pace_without_drift_and_without_a_last_interval(monkeypatch):

@@ -11,8 +11,8 @@ import time
 
 import pytest
 
-from nsqfast.tools.to_nsq.bucket import TokenBucket
-from nsqfast.tools.to_nsq.pieces import Splitter
+from nsqfast.tools.to_nsq.main import TokenBucket
+from nsqfast.tools.to_nsq.source import Splitter
 from support.authd import AuthServer, grant, permit
 from support.drain import address_of, drain, message_count
 from support.server import start_nsqd

@@ -81,9 +81,8 @@ def _run(options: Options, signals: _Signals) -> int:
     # Imported late, so that --help and wrong flags are answered at once.
     from nsqfast.tools.bench.crew import Crew
     from nsqfast.tools.bench.plan import make_plan
-    from nsqfast.tools.bench.progress import Meter
-    from nsqfast.tools.bench.report import first_error, make_result, remarks
-    from nsqfast.tools.shared.progress import is_watched
+    from nsqfast.tools.bench.report import Meter, first_error, make_result, remarks
+    from nsqfast.tools.shared.output import is_watched
 
     plan = make_plan(options)
     with contextlib.closing(Crew(plan)) as crew:

@@ -9,10 +9,10 @@ import sys
 from nsqfast.errors import PackageMissingError
 from nsqfast.program import extras
 from nsqfast.program.stdout import print_text
-from nsqfast.tools.completion import bash, zsh
 from nsqfast.tools.completion.programs import programs
+from nsqfast.tools.completion.shells import complete_bash, complete_zsh
 
-SHELLS = {"bash": bash.script, "zsh": zsh.script}
+SHELLS = {"bash": complete_bash, "zsh": complete_zsh}
 HELP = """Prints the completion of all commands for a shell:
 
   source <(nsqfast-completion bash)

@@ -16,7 +16,7 @@ async def live(options: Options) -> int:
     import asyncio
 
     from nsqfast.program.signals import watch_signals
-    from nsqfast.tools.nsq_stat.watch import watch
+    from nsqfast.tools.nsq_stat.reports import watch
 
     set_up_log()
     loop = asyncio.get_running_loop()

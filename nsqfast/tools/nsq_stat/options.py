@@ -5,7 +5,7 @@ import sys
 from dataclasses import dataclass
 
 from nsqfast.program.options import BOOL, DURATION, INT, STRING, STRINGS, PlainError, one_of, option
-from nsqfast.tools.nsq_stat.columns import COLUMNS
+from nsqfast.tools.nsq_stat.rates import COLUMNS
 from nsqfast.tools.shared.options import LOOKUPD_HELP, parse_tool
 from nsqfast.wire.names import describe_invalid, is_valid_name
 

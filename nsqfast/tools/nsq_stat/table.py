@@ -11,10 +11,8 @@ from rich.text import Text
 
 from nsqfast.errors import ConnectError
 from nsqfast.program.logs import escape_controls
-from nsqfast.tools.nsq_stat.columns import NAMES, NUMBERS, sort_rows
-from nsqfast.tools.nsq_stat.counters import Key, total
 from nsqfast.tools.nsq_stat.options import Options
-from nsqfast.tools.nsq_stat.rates import Row
+from nsqfast.tools.nsq_stat.rates import NAMES, NUMBERS, Key, Row, sort_rows, total
 from nsqfast.wire.gotext import format_duration
 
 FIXED_HEIGHT = 4  # title, empty line, column headers, sum

@@ -5,10 +5,8 @@ import os
 from collections.abc import Iterator, Sequence
 
 from nsqfast.client import Consumer, Message
-from nsqfast.tools.nsq_tail.formats import FORMATS, Render, render_for_terminal
-from nsqfast.tools.nsq_tail.options import PROGRAM, Options
-from nsqfast.tools.shared.client import client_config, make_consumer, stop_consumers
-from nsqfast.tools.shared.give_up import GiveUp
+from nsqfast.tools.nsq_tail.options import FORMATS, PROGRAM, Options, Render, render_for_terminal
+from nsqfast.tools.shared.client import GiveUp, client_config, make_consumer, stop_consumers
 from nsqfast.tools.shared.output import STDOUT, Output
 from nsqfast.tools.shared.program import OutputClosedError, log
 

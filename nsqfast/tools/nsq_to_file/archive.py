@@ -12,12 +12,30 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from nsqfast.client.batch import ArrayBatch
 from nsqfast.tools.nsq_to_file.folders import check_folders, link_file, make_folders
 from nsqfast.tools.nsq_to_file.naming import Naming, place_in, put_revision
-from nsqfast.tools.nsq_to_file.rows import Pieces
 from nsqfast.tools.shared.program import log
 
 SIZE_MAX = 1 << 62
+
+
+class Pieces(Protocol):
+    """The rows of one batch on its way into a file, in order; each piece as large as fits before the file is full."""
+
+    @property
+    def count(self) -> int:
+        """Number of rows in the batch."""
+
+    @property
+    def next(self) -> int:
+        """Index of the first row not taken yet."""
+
+    def take(self, size_max: int) -> Any:
+        """Take the next rows, up to the one that exceeds this size."""
+
+
+MakePieces = Callable[[ArrayBatch], Pieces]
 
 
 class OpenFile(Protocol):

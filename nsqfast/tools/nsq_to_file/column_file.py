@@ -9,25 +9,116 @@ messages. So a file in progress consists of two:
 At the end NAME.part is completed, synced, and linked to its final name, and both others are removed only when that is
 on disk. A NAME.rows found at a start belongs to a killed run. It is read up to the last whole batch, which covers at
 least all finished messages, and converted to the intended file. One that a living process has locked is left alone.
+Bodies, offsets, times and attempts of a record batch share the memory of the batch that the client took.
 """
 
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from nsqfast.archives.files import PART, ROWS
 from nsqfast.archives.unfinished import is_written
-from nsqfast.tools.nsq_to_file.archive import Archive
-from nsqfast.tools.nsq_to_file.columns import SCHEMA, Piece
+from nsqfast.client.batch import ArrayBatch
+from nsqfast.tools.nsq_to_file.archive import Archive, MakePieces
 from nsqfast.tools.nsq_to_file.folders import create_file, open_own, remove_file
 from nsqfast.tools.shared.durable import sync_folder
 from nsqfast.tools.shared.program import log
+from nsqfast.wire.protocol import MESSAGE_ID_SIZE
+
+SCHEMA = pa.schema(
+    [
+        pa.field("topic", pa.string(), nullable=False),
+        pa.field("id", pa.string(), nullable=False),
+        pa.field("timestamp_ns", pa.int64(), nullable=False),
+        pa.field("attempts", pa.uint16(), nullable=False),
+        pa.field("nsqd", pa.string(), nullable=False),
+        pa.field("body", pa.large_binary(), nullable=False),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Some rows; `size` is the size of their bodies as lines."""
+
+    rows: pa.RecordBatch
+    size: int
+
+
+class ColumnPieces:
+    """The rows of one batch, without copying their bodies."""
+
+    def __init__(
+        self, rows: pa.RecordBatch, offsets: np.ndarray[tuple[int], np.dtype[np.int64]]
+    ) -> None:
+        self._rows = rows
+        self._ends = offsets + np.arange(len(offsets))
+        self.count = rows.num_rows
+        self.next = 0
+
+    def take(self, size_max: int) -> Piece:
+        """Take the next rows, up to the one that exceeds this size."""
+        begin = int(self._ends[self.next])
+        within = int(np.searchsorted(self._ends, begin + size_max, side="right"))
+        last = min(within, self.count)
+        piece = Piece(self._rows.slice(self.next, last - self.next), int(self._ends[last]) - begin)
+        self.next = last
+        return piece
+
+
+def column_pieces(topic: str) -> MakePieces:
+    """Convert each batch to the columns of SCHEMA."""
+
+    def make(batch: ArrayBatch) -> ColumnPieces:
+        count = len(batch)
+        columns = [
+            pa.repeat(pa.scalar(topic), count),
+            _ids(batch.taken.identities, count),
+            _numbers(pa.int64(), batch.taken.timestamps, count),
+            _numbers(pa.uint16(), batch.taken.attempts, count),
+            _addresses(batch.nsqd, batch.taken.sources, count),
+            pa.Array.from_buffers(
+                pa.large_binary(),
+                count,
+                [None, pa.py_buffer(batch.taken.offsets), pa.py_buffer(batch.bodies)],
+                null_count=0,
+            ),
+        ]
+        return ColumnPieces(pa.RecordBatch.from_arrays(columns, schema=SCHEMA), batch.offsets)
+
+    return make
+
+
+def _numbers(kind: pa.DataType, numbers: bytes, count: int) -> pa.Array:
+    return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(numbers)], null_count=0)
+
+
+def _ids(identities: bytes, count: int) -> pa.Array:
+    """nsqd's ids are hex digits; other ids that are not ASCII are shown in hex."""
+    if not identities.isascii():
+        ids = [
+            identities[row : row + MESSAGE_ID_SIZE]
+            for row in range(0, count * MESSAGE_ID_SIZE, MESSAGE_ID_SIZE)
+        ]
+        return pa.array([i.decode() if i.isascii() else i.hex() for i in ids], pa.string())
+    ends = np.arange(0, (count + 1) * MESSAGE_ID_SIZE, MESSAGE_ID_SIZE, dtype=np.int32)
+    return pa.Array.from_buffers(
+        pa.string(), count, [None, pa.py_buffer(ends), pa.py_buffer(identities)], null_count=0
+    )
+
+
+def _addresses(nsqd: Sequence[str], sources: bytes, count: int) -> pa.Array:
+    if len(nsqd) == 1:
+        return pa.repeat(pa.scalar(nsqd[0]), count)
+    return pa.array(nsqd, pa.string()).take(_numbers(pa.uint16(), sources, count))
+
 
 GROUP_SIZE = 32 << 20  # bytes of bodies in a row group, and as much in memory for each topic
 ROWS_MAX = 1 << 20

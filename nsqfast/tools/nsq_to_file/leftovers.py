@@ -19,12 +19,15 @@ from nsqfast.errors import PackageMissingError
 from nsqfast.program.extras import needs
 from nsqfast.tools.nsq_to_file.archive import Archive
 from nsqfast.tools.nsq_to_file.folders import end_of_lines, open_own, remove_file
+from nsqfast.tools.nsq_to_file.formats import (
+    TextFile,
+    is_json_record,
+    make_archive,
+    make_layout,
+    packer,
+)
 from nsqfast.tools.nsq_to_file.naming import ANY_HOST, Naming
-from nsqfast.tools.nsq_to_file.opening import make_archive, make_layout
 from nsqfast.tools.nsq_to_file.options import COLUMN_FORMATS, COMPRESSIONS, FORMATS, Options
-from nsqfast.tools.nsq_to_file.packing import packer
-from nsqfast.tools.nsq_to_file.rows import is_json_record
-from nsqfast.tools.nsq_to_file.text_file import TextFile
 from nsqfast.tools.shared.program import log
 
 

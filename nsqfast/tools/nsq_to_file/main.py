@@ -20,9 +20,8 @@ def main(argv: list[str] | None = None) -> int:
 async def _live(options: Options) -> int:
     # Imported late, so that --help and wrong flags are answered at once.
     from nsqfast.net.descriptor_reserve import raise_descriptor_limit
-    from nsqfast.tools.nsq_to_file.figures import ServiceFigures
-    from nsqfast.tools.nsq_to_file.opening import check_format, check_places
-    from nsqfast.tools.nsq_to_file.service import Service
+    from nsqfast.tools.nsq_to_file.formats import check_format, check_places
+    from nsqfast.tools.nsq_to_file.service import Service, ServiceFigures
     from nsqfast.tools.shared.metrics import MetricsServer
 
     logs.set_up(PROGRAM, options.log_prefix, logs.LEVELS[options.log_level])

@@ -1,17 +1,21 @@
-"""The archived topics, from the start of the program to its end."""
+"""The archived topics, from the start of the program to its end, and their figures for GET /metrics."""
 
 import asyncio
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
 from nsqfast.client import Consumer
 from nsqfast.errors import NsqfastError
+from nsqfast.stats.process import process_metrics
+from nsqfast.tools.nsq_to_file.formats import NS, make_archive
 from nsqfast.tools.nsq_to_file.leftovers import Leftovers
-from nsqfast.tools.nsq_to_file.opening import NS, make_archive
 from nsqfast.tools.nsq_to_file.options import PROGRAM, Options
 from nsqfast.tools.nsq_to_file.topic import TopicWriter
-from nsqfast.tools.shared.client import client_config, make_consumer, stop_consumers
-from nsqfast.tools.shared.give_up import GiveUp
+from nsqfast.tools.shared.client import GiveUp, client_config, make_consumer, stop_consumers
 from nsqfast.tools.shared.program import ToolError, log
 from nsqfast.tools.shared.topics import Topics
 
@@ -114,3 +118,47 @@ class Service:
             auto_touch=True,
             giving_up=giving_up,
         )
+
+
+PREFIX = "nsqfast_nsq_to_file_"
+COUNTERS = (
+    ("messages", "messages", "Messages written."),
+    ("bytes", "size", "Bytes written, before compression."),
+    ("stored_bytes", "stored_size", "Bytes written to files."),
+    ("files", "files", "Files opened."),
+    ("syncs", "syncs", "Syncs of files to disk."),
+    ("sync_seconds", "sync_s", "Time in which files were synced."),
+)
+
+
+class ServiceFigures(Collector):
+    """The current figures."""
+
+    def __init__(self, service: Service, start_time: float) -> None:
+        self._service = service
+        self._start_time = start_time
+
+    def collect(self) -> Iterator[Metric]:
+        """Collect one series for each topic, and those of the process."""
+        for name, field, text in COUNTERS:
+            counter = CounterMetricFamily(PREFIX + name, text, labels=["topic"])
+            for topic, writer in self._service.writers.items():
+                counter.add_metric([topic], getattr(writer.figures, field))
+            yield counter
+        oldest = GaugeMetricFamily(
+            f"{PREFIX}oldest_unfinished_seconds",
+            "Age of the oldest message that was written and not finished; 0 = there is none.",
+            labels=["topic"],
+        )
+        in_flight = GaugeMetricFamily(
+            f"{PREFIX}in_flight", "Messages that wait for a sync.", labels=["topic"]
+        )
+        for topic, writer in self._service.writers.items():
+            oldest.add_metric([topic], writer.oldest_s())
+            in_flight.add_metric([topic], writer.unsynced_count)
+        yield oldest
+        yield in_flight
+        yield CounterMetricFamily(
+            f"{PREFIX}given_up", "Messages after max_attempts.", self._service.given_up.count
+        )
+        yield from process_metrics(self._start_time)

@@ -15,8 +15,7 @@ from typing import NoReturn
 
 from nsqfast.client import Consumer
 from nsqfast.client.batch import ArrayBatch
-from nsqfast.tools.nsq_to_file.archive import Archive, Figures
-from nsqfast.tools.nsq_to_file.rows import MakePieces
+from nsqfast.tools.nsq_to_file.archive import Archive, Figures, MakePieces
 from nsqfast.tools.shared.program import ToolError, log
 from nsqfast.wire.gotext import os_error
 

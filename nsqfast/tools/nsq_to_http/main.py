@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from nsqfast.program.signals import watch_signals
 from nsqfast.tools.nsq_to_http.options import PROGRAM, Options, parse
-from nsqfast.tools.shared.client import client_config, make_consumer, stop_consumers
-from nsqfast.tools.shared.give_up import GiveUp
+from nsqfast.tools.shared.client import GiveUp, client_config, make_consumer, stop_consumers
 from nsqfast.tools.shared.program import ToolError, run, set_up_log
 from nsqfast.tools.shared.timings import Timings
 

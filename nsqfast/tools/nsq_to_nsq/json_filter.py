@@ -1,5 +1,7 @@
 """Filter and reduce messages: --require-json-field, --require-json-value, --whitelist-json-field."""
 
+import codecs
+import json
 import math
 import re
 from collections.abc import Sequence
@@ -7,8 +9,133 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from nsqfast.tools.nsq_to_nsq.go_json import INT64_LIMIT, decode_object, encode, encode_members
+import orjson
+
 from nsqfast.tools.shared.program import log
+
+# JSON objects as Go's encoding/json reads and writes them, byte for byte.
+#
+# Every number is a float64. Invalid Unicode becomes U+FFFD, one per byte. Keys are sorted, `<`, `>` and `&` escaped.
+
+INT64_LIMIT = 2.0**63
+EXPONENT_FROM = 1e21
+EXPONENT_BELOW = 1e-6
+
+_HALF_PAIR = re.compile("[\ud800-\udfff]")
+_ESCAPED = {
+    "<": "\\u003c",
+    ">": "\\u003e",
+    "&": "\\u0026",
+    "\u2028": "\\u2028",
+    "\u2029": "\\u2029",
+}
+_TO_ESCAPE = re.compile("[<>&\u2028\u2029]")
+_SMALL_EXPONENT = re.compile(r"e-0(\d)$")
+
+
+def _replace_each_byte(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeDecodeError)
+    return "\ufffd" * (error.end - error.start), error.end
+
+
+codecs.register_error("nsqfast.each_byte", _replace_each_byte)
+
+
+def decode_object(body: bytes) -> dict[str, Any]:
+    """ValueError: it is not an object; `null` counts as an empty one. RecursionError: it is nested too deep for us."""
+    # orjson takes nothing that Go refuses, but reads -0 as 0 and refuses text that Go repairs.
+    try:
+        found = orjson.loads(body) if b"-0" not in body else _decode_slowly(body)
+    except orjson.JSONDecodeError:
+        found = _decode_slowly(body)
+    if found is None:
+        return {}
+    if not isinstance(found, dict):
+        raise ValueError("no object")  # noqa: TRY004 - like all that is not an object in JSON
+    return found
+
+
+def _decode_slowly(body: bytes) -> Any:
+    text = body.decode("utf-8", "nsqfast.each_byte")
+    return json.loads(
+        text,
+        parse_int=_number,
+        parse_float=_number,
+        parse_constant=_refuse,
+        object_pairs_hook=_repair_keys,
+    )
+
+
+def _refuse(text: str) -> float:
+    raise ValueError(text)
+
+
+def _number(text: str) -> float:
+    number = float(text)
+    if number in {float("inf"), float("-inf")}:
+        raise ValueError(f"{text:.40} is out of range")
+    return number
+
+
+def _repair_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    return {repair(key): value for key, value in pairs}
+
+
+def repair(text: str) -> str:
+    """Replace unpaired surrogates."""
+    return _HALF_PAIR.sub("\ufffd", text)
+
+
+def encode(value: Any) -> str:
+    """Encode compactly, like Go's Marshal; for results of `decode_object`, or parts of them."""
+    if isinstance(value, str):
+        return _encode_text(value)
+    if isinstance(value, bool) or value is None:
+        return {True: "true", False: "false", None: "null"}[value]
+    if isinstance(value, int | float):
+        return encode_float(float(value))
+    # Loops, because a comprehension would need a second frame per level.
+    if isinstance(value, list):
+        texts = []
+        for item in value:
+            texts.append(encode(item))  # noqa: PERF401
+        return f"[{','.join(texts)}]"
+    members = {}
+    for key, item in value.items():
+        members[key] = encode(item)
+    return encode_members(members)
+
+
+def encode_members(members: dict[str, str]) -> str:
+    """An object of values that are already encoded."""
+    listed = [f"{_encode_text(key)}:{text}" for key, text in sorted(members.items())]
+    return "{" + ",".join(listed) + "}"
+
+
+def _encode_text(text: str) -> str:
+    text = json.dumps(repair(text), ensure_ascii=False)
+    return _TO_ESCAPE.sub(lambda found: _ESCAPED[found[0]], text)
+
+
+def encode_float(number: float) -> str:
+    """The shortest digits for this number, with an exponent where Go has one."""
+    text = repr(number)
+    if number and not EXPONENT_BELOW <= abs(number) < EXPONENT_FROM:
+        return _SMALL_EXPONENT.sub(r"e-\1", text)
+    if "e" in text:
+        text = _without_exponent(text)
+    return text.removesuffix(".0")
+
+
+def _without_exponent(text: str) -> str:
+    """1.25e-05 becomes 0.0000125, and 1.5e+16 becomes 15000000000000000."""
+    mantissa, _, exponent = text.partition("e")
+    sign = "-" if mantissa.startswith("-") else ""
+    whole, _, fraction = mantissa.removeprefix("-").partition(".")
+    if (power := int(exponent)) < 0:
+        return f"{sign}0.{'0' * (-power - 1)}{whole}{fraction}"
+    return f"{sign}{whole}{fraction.ljust(power, '0')}"
+
 
 SHOWN_SIZE = 1000  # bytes of a body in a log line
 

@@ -12,8 +12,7 @@ from nsqfast.program.options import INT, STRING, STRINGS, PlainError, option, te
 from nsqfast.program.signals import watch_signals
 from nsqfast.tools.nsq_to_nsq.destinations import Destinations
 from nsqfast.tools.nsq_to_nsq.json_filter import JsonFilter
-from nsqfast.tools.shared.client import client_config, make_consumer, stop_consumers
-from nsqfast.tools.shared.give_up import GiveUp
+from nsqfast.tools.shared.client import GiveUp, client_config, make_consumer, stop_consumers
 from nsqfast.tools.shared.hostpool import MODES
 from nsqfast.tools.shared.options import (
     CLIENT_OPTIONS,

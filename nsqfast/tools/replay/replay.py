@@ -10,17 +10,15 @@ from nsqfast.client import Producer
 from nsqfast.errors import ConnectError, NsqfastError
 from nsqfast.program.signals import watch_signals
 from nsqfast.program.stdout import print_text
-from nsqfast.tools.replay.batches import Batch, BatchMaker, Limits
-from nsqfast.tools.replay.feeder import Feeder
+from nsqfast.tools.replay.batches import Batch, BatchMaker, Feeder, Limits
 from nsqfast.tools.replay.options import FAILOVER, PROGRAM, Options
 from nsqfast.tools.replay.plan import Plan, make_plan
 from nsqfast.tools.replay.publisher import Publisher
-from nsqfast.tools.replay.state import Progress, State
-from nsqfast.tools.replay.tally import Outcome, Tally
+from nsqfast.tools.replay.state import Outcome, Progress, State, Tally
 from nsqfast.tools.shared.client import client_config
+from nsqfast.tools.shared.output import Progress as Bar
+from nsqfast.tools.shared.output import is_watched
 from nsqfast.tools.shared.program import log
-from nsqfast.tools.shared.progress import Progress as Bar
-from nsqfast.tools.shared.progress import is_watched
 
 EXIT_OK, EXIT_FAILED, EXIT_DAMAGED = 0, 1, 3
 NS_PER_S = 1_000_000_000

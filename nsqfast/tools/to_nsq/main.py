@@ -1,4 +1,4 @@
-"""nsqfast-to-nsq: split standard input into messages and publish them to every address, in order."""
+"""The program nsqfast-to-nsq: split standard input into messages and publish them to every address, in order."""
 
 import asyncio
 import os
@@ -11,18 +11,40 @@ from nsqfast.program.options import DURATION, INT, STRING, STRINGS, PlainError, 
 from nsqfast.program.signals import watch_signals
 from nsqfast.tools.shared.client import client_config
 from nsqfast.tools.shared.options import AUTH_SECRET_HELP, CLIENT_OPTIONS, PRODUCER_HELP, parse_tool
+from nsqfast.tools.shared.output import Progress, is_watched
 from nsqfast.tools.shared.program import log, run, set_up_log
-from nsqfast.tools.shared.progress import Progress, is_watched
-from nsqfast.tools.to_nsq.bucket import TokenBucket
 from nsqfast.tools.to_nsq.feed import Feed
-from nsqfast.tools.to_nsq.pieces import Pieces, Splitter
-from nsqfast.tools.to_nsq.source import Source
+from nsqfast.tools.to_nsq.source import Pieces, Source, Splitter
 from nsqfast.wire.names import describe_invalid, is_valid_name
 
 PROGRAM = "to_nsq"
 ABOUT = "Splits standard input into messages and publishes them."
 STOP_TIMEOUT_S = 3.0  # for an nsqd that may be frozen
+WAIT_S_MIN = 0.001
 SECOND_NS = 1e9
+
+
+class TokenBucket:
+    """--rate: one token at the start, `rate` more each second, and never more than `rate`."""
+
+    def __init__(self, rate: int, now_s: float) -> None:
+        self._rate = rate
+        self._tokens = 1.0
+        self._since_s = now_s
+
+    def take(self, wanted: int, now_s: float) -> int:
+        """How many of this many messages may go now."""
+        more = (now_s - self._since_s) * self._rate
+        self._tokens = min(self._tokens + more, float(self._rate))
+        self._since_s = now_s
+        count = min(int(self._tokens), wanted)
+        self._tokens -= count
+        return count
+
+    @property
+    def wait_s(self) -> float:
+        """Time until the next token."""
+        return max((1 - self._tokens) / self._rate, WAIT_S_MIN)
 
 
 @dataclass(slots=True)

@@ -13,11 +13,9 @@ from nsqfast._ext.client.text_lines import Lines
 from nsqfast.tools.nsq_to_file import archive as archive_module
 from nsqfast.tools.nsq_to_file.archive import Archive, Rules
 from nsqfast.tools.nsq_to_file.folders import append_file, create_file, make_folders
+from nsqfast.tools.nsq_to_file.formats import MEMBER_SIZE_MAX, TextFile, is_json_record, packer
 from nsqfast.tools.nsq_to_file.naming import Naming
 from nsqfast.tools.nsq_to_file.options import parse
-from nsqfast.tools.nsq_to_file.packing import packer
-from nsqfast.tools.nsq_to_file.rows import is_json_record
-from nsqfast.tools.nsq_to_file.text_file import MEMBER_SIZE_MAX, TextFile
 from nsqfast.tools.shared.program import ToolError
 
 START_S = 1_780_000_000.0

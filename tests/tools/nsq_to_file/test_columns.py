@@ -12,10 +12,9 @@ from nsqfast._ext.client.columns import Taken
 
 from nsqfast.client.batch import ArrayBatch
 from nsqfast.tools.nsq_to_file import column_file
-from nsqfast.tools.nsq_to_file.column_file import RowsFile
-from nsqfast.tools.nsq_to_file.columns import column_pieces
+from nsqfast.tools.nsq_to_file.column_file import RowsFile, column_pieces
+from nsqfast.tools.nsq_to_file.formats import make_archive
 from nsqfast.tools.nsq_to_file.leftovers import Leftovers
-from nsqfast.tools.nsq_to_file.opening import make_archive
 from nsqfast.tools.nsq_to_file.options import parse
 from nsqfast.tools.shared.program import ToolError
 from support.archived import bodies_in

@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
+from nsqfast.tools.nsq_to_file.formats import packer
 from nsqfast.tools.nsq_to_file.leftovers import Leftovers
 from nsqfast.tools.nsq_to_file.options import parse
-from nsqfast.tools.nsq_to_file.packing import packer
 
 BODIES = [b'{"number":%d}' % number for number in range(300)]
 WHOLE = b"".join(body + b"\n" for body in BODIES)

@@ -142,7 +142,7 @@ def test_options_that_go_together():
 
 
 def test_columns_without_pyarrow(monkeypatch):
-    from nsqfast.tools.nsq_to_file.opening import check_format
+    from nsqfast.tools.nsq_to_file.formats import check_format
 
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(OptionsError, match=r"pip install 'nsqfast\[arrow\]'"):

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from nsqfast.client import Config, Consumer, Producer
-from nsqfast.tools.shared.give_up import GiveUp
+from nsqfast.tools.shared.client import GiveUp
 from support.web import topic_stats
 
 SECONDS_MAX = 50

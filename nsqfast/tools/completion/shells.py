@@ -1,16 +1,18 @@
-"""Completion for bash 4 and newer, without the package bash-completion."""
+"""What a shell reads to complete the flags of all commands."""
 
 from collections.abc import Iterable
 from shlex import quote
 
 from nsqfast.tools.completion.programs import Flag, Program
 
-_HEAD = """\
+# Completion for bash 4 and newer, without the package bash-completion.
+
+_BASH_HEAD = """\
 # Completion for nsqfast's commands in bash; made by `nsqfast-completion bash`.
 #   source <(nsqfast-completion bash)
 """
 
-_TAIL = """\
+_BASH_TAIL = """\
 _nsqfast_complete() {
     local program=${1##*/} current=$2 previous=$3 flag= values
     # Bash takes the equals sign for a word of its own.
@@ -47,11 +49,11 @@ _nsqfast_complete() {
 """
 
 
-def script(programs: Iterable[Program]) -> str:
+def complete_bash(programs: Iterable[Program]) -> str:
     """The script for bash."""
     found = list(programs)
     parts = [
-        _HEAD,
+        _BASH_HEAD,
         _function(
             "_nsqfast_flags", {one.name: " ".join(map(_spelling, one.flags)) for one in found}
         ),
@@ -60,7 +62,7 @@ def script(programs: Iterable[Program]) -> str:
             "_nsqfast_words",
             {one.name: "@file" if one.reads_files else " ".join(one.words) for one in found},
         ),
-        _TAIL,
+        _BASH_TAIL,
         f"complete -F _nsqfast_complete {' '.join(one.name for one in found)}\n",
     ]
     return "\n".join(parts)
@@ -88,3 +90,56 @@ def _values(programs: Iterable[Program]) -> dict[str, str]:
 
 def _spelling(flag: Flag) -> str:
     return f"--{flag.name}" if flag.is_bool else f"--{flag.name}="
+
+
+# Completion for zsh: a file `_nsqfast` in a folder of $fpath.
+
+
+_ZSH_HEAD = """\
+#compdef {names}
+# Completion for nsqfast's commands in zsh; made by `nsqfast-completion zsh`.
+#   nsqfast-completion zsh > "${{fpath[1]}}/_nsqfast"
+
+local -a specs
+case ${{words[1]:t}} in
+"""
+_ZSH_TAIL = """\
+esac
+_arguments $specs
+"""
+_ESCAPES = str.maketrans({sign: f"\\{sign}" for sign in "[]:\\"})
+
+
+def complete_zsh(programs: Iterable[Program]) -> str:
+    """The script for zsh."""
+    found = list(programs)
+    lines = [_ZSH_HEAD.format(names=" ".join(one.name for one in found)).rstrip("\n")]
+    for program in found:
+        lines.append(f"    {program.name})")
+        lines.append("        specs=(")
+        lines += [f"            {quote(_spec(flag))}" for flag in program.flags]
+        if program.reads_files:
+            lines.append(f"            {quote('*:file:_files')}")
+        elif program.words:
+            lines.append(f"            {quote(f'1:mode:({_words(program.words)})')}")
+        lines += ["        )", "        ;;"]
+    return "\n".join(lines) + "\n" + _ZSH_TAIL
+
+
+def _spec(flag: Flag) -> str:
+    again = "*" if flag.is_list else ""
+    text = f"[{flag.help.translate(_ESCAPES)}]"
+    if flag.is_bool:
+        return f"{again}--{flag.name}{text}"
+    action = ""
+    if flag.values:
+        action = f"({_words(flag.values)})"
+    elif flag.takes_file:
+        action = "_files"
+    elif flag.takes_folder:
+        action = "_files -/"
+    return f"{again}--{flag.name}={text}:{flag.name}:{action}"
+
+
+def _words(words: tuple[str, ...]) -> str:
+    return " ".join(word.translate(_ESCAPES) for word in words)
