@@ -17,8 +17,18 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
-from nsqfast.app.health import FAILED, NOT_CONNECTED, OK, STARTING, STOPPING, Health, describe
-from nsqfast.app.page import Page, add_metrics, write_registry
+from nsqfast.app.page import (
+    FAILED,
+    NOT_CONNECTED,
+    OK,
+    STARTING,
+    STOPPING,
+    Health,
+    Page,
+    add_metrics,
+    describe,
+    write_registry,
+)
 from nsqfast.app.subscription import Call, ConsumerOptions, Subscription
 from nsqfast.client.addresses import NSQD, addresses_or_environment
 from nsqfast.client.callbacks import check_concurrency

@@ -1,21 +1,66 @@
 """GET /healthz and /metrics of a process."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from nsqfast.app.health import Health
+import orjson
+
+from nsqfast.app.subscription import Subscription
 from nsqfast.client.middleware import Middleware
+from nsqfast.client.stats import ConsumerStats
 from nsqfast.net import addresses
 from nsqfast.program.extras import find_missing, needs
 
 if TYPE_CHECKING:
     from aiohttp import web
 
+
 # The body and its content type, in the format that an Accept header asks for.
 WriteMetrics = Callable[[str], tuple[bytes, str]]
 
 CLOSE_TIMEOUT_S = 1.0
 NO_METRICS = "there are no metrics: pip install 'nsqfast[prometheus]'\n"
+
+
+OK = "ok"
+STARTING = "starting"
+STOPPING = "stopping"
+NOT_CONNECTED = "not connected"  # a consumer to any nsqd; it goes on trying
+FAILED = "failed"  # a consumer has ended, and the others end, too
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """A word, and what belongs to it."""
+
+    state: str
+    details: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def is_ok(self) -> bool:
+        return self.state == OK
+
+    def encode(self) -> bytes:
+        """The body of an answer."""
+        return (
+            orjson.dumps({"status": self.state, **self.details}, option=orjson.OPT_INDENT_2) + b"\n"
+        )
+
+
+def describe(subscription: Subscription, stats: ConsumerStats) -> dict[str, object]:
+    """What /healthz shows of a consumer."""
+    connections = stats.connections
+    return {
+        "topic": subscription.topic,
+        "channel": subscription.channel,
+        "connected": [name for name, one in connections.items() if one.is_connected],
+        "errors": {name: one.error for name, one in connections.items() if not one.is_connected},
+        "received": stats.received,
+        "finished": stats.finished,
+        "requeued": stats.requeued,
+        "in_flight": stats.in_flight,
+    }
 
 
 class Page:

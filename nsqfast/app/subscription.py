@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypedDict
 
-from nsqfast.app.threads import Threads
+from nsqfast.app.worker import Threads
 from nsqfast.client.backoff import BackoffRule
 from nsqfast.client.callbacks import is_coroutine_function
 from nsqfast.client.config import Config

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from nsqfast.archives.files import ARROW, JSONL, PARQUET, Archive
-from nsqfast.archives.jsonl import read_jsonl
-from nsqfast.archives.lines import LineCutter, read_lines
+from nsqfast.archives.lines import LineCutter, read_jsonl, read_lines
 from nsqfast.archives.records import Damage, OnDamage, Records
 from nsqfast.archives.tables import Table
 from nsqfast.archives.unpack import Block, Unpacker, plain_blocks

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from nsqfast.client.config import Config
 from nsqfast.client.consumer import Consumer
+from nsqfast.client.delayed import DelayedMessage
 from nsqfast.client.message import Batch, Message, load_array_batch
 from nsqfast.client.middleware import Middleware
 from nsqfast.client.producer import Producer
@@ -26,8 +27,8 @@ from nsqfast.errors import (
 )
 
 if TYPE_CHECKING:
-    from nsqfast.client.admin import Admin
-    from nsqfast.client.admin_answers import (
+    from nsqfast.client.admin import (
+        Admin,
         ChannelStats,
         NsqdStats,
         Peek,
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
         TopicStats,
     )
     from nsqfast.client.batch import ArrayBatch as ArrayBatch
-    from nsqfast.client.delayed_message import DelayedMessage
 
 _ADMIN_ANSWERS = {"ChannelStats", "NsqdStats", "Peek", "PeekedMessage", "TopicStats"}
 
@@ -78,12 +78,8 @@ def __getattr__(name: str) -> Any:
     """Load what few programs need only when it is named: importing numpy takes a moment, and Admin a little one."""
     if name == "ArrayBatch":
         return load_array_batch(name)
-    if name == "DelayedMessage":
-        from nsqfast.client.delayed_message import DelayedMessage
-
-        return DelayedMessage
     if name == "Admin" or name in _ADMIN_ANSWERS:
-        from nsqfast.client import admin, admin_answers
+        from nsqfast.client import admin
 
-        return getattr(admin if name == "Admin" else admin_answers, name)
+        return getattr(admin, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

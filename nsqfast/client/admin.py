@@ -5,36 +5,327 @@
         for nsqd in await admin.stats("orders"):
             print(nsqd.nsqd, nsqd.topics["orders"].channels["billing"].depth)
 
-It asks the nsqd at the given HTTP addresses, and those that `nsqlookupd=` lists for the topic; each method returns what
-all of them say.
+It asks the nsqd at the given HTTP addresses, and those that `nsqlookupd=` lists for the topic; each method returns
+what all of them say.
 """
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Sequence
+import base64
+import ssl
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
+from urllib.parse import urlencode, urlsplit
+
+import orjson
 
 from nsqfast.client.addresses import LOOKUPD, addresses_or_environment, as_list
-from nsqfast.client.admin_answers import (
-    NsqdStats,
-    Peek,
-    read_answer_of,
-    read_peek,
-    read_stats,
-)
-from nsqfast.client.admin_http import NOT_THERE, NSQD, NSQLOOKUPD, HttpPeer, Kind, http_url
 from nsqfast.client.config import Config
 from nsqfast.client.connection import lookupd_context
-from nsqfast.client.discovery import addresses_in, open_session
+from nsqfast.client.discovery import OK, addresses_in, open_session, probe, read_answer
 from nsqfast.client.lifetime import Logger, Resource
-from nsqfast.errors import OptionsError, RefusedError
+from nsqfast.errors import (
+    ConnectError,
+    OptionsError,
+    RefusedError,
+    UnsupportedError,
+    WrongPeerError,
+)
 from nsqfast.wire.names import check_name
 
 if TYPE_CHECKING:
-    import ssl
-
     import aiohttp
 
+
+ANSWER_SIZE_MAX = 64 << 20  # /stats of many topics
+NAME_LENGTH_MAX = 60
+# What else there is to say of an answer.
+ADVICE = {
+    "ADMIN_ADDRESS_ONLY": "say the address that is its --http-admin-address",
+    "TLS_REQUIRED": "say https:// and its HTTPS port (4152 as a rule)",
+    "UNAUTHORIZED": "say Config(auth_secret=...)",
+    "FORBIDDEN": "the auth_secret's identity may not do this",
+}
+NOT_THERE = {"TOPIC_NOT_FOUND", "CHANNEL_NOT_FOUND", "MESSAGE_NOT_FOUND"}
+PROBED = {
+    "nsqd": "this is the TCP port of an nsqd; give its HTTP port (4151 as a rule)",
+    "nsqlookupd": "this is nsqlookupd's TCP port; give its HTTP port (4161 as a rule) as nsqlookupd=",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of daemon: its name, its usual HTTP port, and what to write if it is given in the place of the other."""
+
+    name: str
+    port: int
+    wrong: str
+
+
+NSQD = Kind("nsqd", 4151, "this is no nsqd; an nsqlookupd is given as nsqlookupd=")
+NSQLOOKUPD = Kind("nsqlookupd", 4161, "this is an nsqd; it is given as first parameter")
+
+
+def http_url(address: str, kind: Kind) -> str:
+    """`http://host:port` of an address, or of a URL without a path; OptionsError for anything else."""
+    try:
+        parts = urlsplit(address if "://" in address else f"http://{address}")
+        is_whole = bool(parts.hostname) and parts.port is not None
+    except ValueError:
+        is_whole = False
+    if (
+        not is_whole
+        or parts.scheme not in {"http", "https"}
+        or parts.path not in {"", "/"}
+        or parts.query
+        or parts.fragment
+        or not address.isprintable()
+        or " " in address
+    ):
+        raise OptionsError(
+            f"{address!r}: say host:port or https://host:port, the HTTP port of {kind.name} ({kind.port} as a rule)"
+        )
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+@dataclass(slots=True)
+class HttpPeer:
+    """One daemon; the first request finds out whether it is of that kind."""
+
+    url: str
+    kind: Kind
+    session: "aiohttp.ClientSession"
+    tls: ssl.SSLContext | bool
+    headers: Mapping[str, str]
+    _info: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def address(self) -> str:
+        """As the user gave it, without http://."""
+        return self.url.removeprefix("http://")
+
+    async def get(self, path: str, **values: str | bytes) -> bytes:
+        """The body of the answer; RefusedError or UnsupportedError if it is not 200."""
+        await self._check_kind()
+        return await self._ask("GET", path, values)
+
+    async def post(self, path: str, **values: str | bytes) -> bytes:
+        """The same."""
+        await self._check_kind()
+        return await self._ask("POST", path, values)
+
+    async def _check_kind(self) -> None:
+        if not self._info:
+            answer = await self._ask("GET", "/info", {})
+            info = _read_object(answer)
+            if not info or ("tcp_port" in info) is not (self.kind is NSQD):
+                raise WrongPeerError(f"{self.address}: {self.kind.wrong}")
+            self._info = info
+
+    async def _ask(self, method: str, path: str, values: Mapping[str, str | bytes]) -> bytes:
+        import aiohttp
+        from yarl import URL
+
+        query = urlencode({name: value for name, value in values.items() if value not in {"", b""}})
+        url = URL(f"{self.url}{path}?{query}", encoded=True)
+        try:
+            async with self.session.request(
+                method, url, ssl=self.tls, headers=self.headers, allow_redirects=False
+            ) as response:
+                answer = await read_answer(response, ANSWER_SIZE_MAX)
+        except ConnectError as error:
+            raise ConnectError(f"{self.address}: {error}") from None
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            is_connected = not isinstance(error, aiohttp.ClientConnectorError | TimeoutError)
+            found = PROBED.get(await probe(self.url), "") if is_connected else ""
+            text = f"{self.address}: {found or error or type(error).__name__}"
+            raise (WrongPeerError if found else ConnectError)(text) from None
+        if response.status != OK:
+            raise self._refusal(response.status, path, answer)
+        return answer
+
+    def _refusal(self, status: int, path: str, answer: bytes) -> Exception:
+        """What an answer other than 200 means."""
+        name = str(_read_object(answer).get("message", ""))
+        if not name.isprintable() or len(name) > NAME_LENGTH_MAX:
+            name = ""
+        if name in ADVICE:
+            return RefusedError(f"{name} {self.address}: {ADVICE[name]}")
+        if not self._info:
+            return WrongPeerError(f"{self.address}: {self.kind.wrong}")
+        if name == "NOT_FOUND":
+            return UnsupportedError(
+                f"{self.address} has no {path}: NSQ's own {self.kind.name} cannot do that, nsqfast's can"
+            )
+        if not name:
+            return ConnectError(f"{self.address}: {status} {answer[:100]!r}")
+        return RefusedError(f"{name} {self.address}")
+
+
+def _read_object(answer: bytes) -> dict[str, Any]:
+    """A JSON object, or an empty one."""
+    try:
+        found = orjson.loads(answer)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+# What an Admin returns: the answers of nsqd's HTTP API, with types.
+
+
 T = TypeVar("T")
+
+SECOND_NS = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelStats:
+    """A channel of one nsqd; the counts are of messages, since that nsqd started."""
+
+    name: str
+    depth: int  # queued
+    backend_depth: int  # of these on disk
+    in_flight_count: int
+    deferred_count: int
+    message_count: int
+    requeue_count: int
+    timeout_count: int
+    consumer_count: int
+    is_paused: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TopicStats:
+    """A topic of one nsqd; `depth` is what no channel has yet."""
+
+    name: str
+    depth: int
+    backend_depth: int
+    message_count: int
+    message_bytes: int
+    is_paused: bool
+    channels: dict[str, ChannelStats]
+
+
+@dataclass(frozen=True, slots=True)
+class NsqdStats:
+    """One nsqd; `health` is "OK", or says what is wrong."""
+
+    nsqd: str  # its HTTP address
+    version: str
+    health: str
+    start_time: datetime
+    topics: dict[str, TopicStats]
+
+
+@dataclass(frozen=True, slots=True)
+class PeekedMessage:
+    """A message that waits; `body` is its beginning if `is_truncated`. `where`: memory, disk, in_flight or deferred."""
+
+    id: bytes
+    timestamp_ns: int  # Unix time of the publish
+    attempts: int
+    size: int  # of the whole body
+    body: bytes
+    is_truncated: bool
+    where: str
+    due: datetime | None  # when it times out, or is queued
+
+
+@dataclass(frozen=True, slots=True)
+class Peek:
+    """The messages of one state in a channel, or topic, of one nsqd."""
+
+    nsqd: str  # its HTTP address
+    depth: int  # how many there are in that state
+    messages: tuple[PeekedMessage, ...]
+    next_offset: int | None  # where to go on; None at the end, and beyond 10,000
+    note: str  # why it ended early
+
+
+def read_answer_of(nsqd: str, answer: bytes, read: Callable[[str, Any], T]) -> T:
+    """Read the JSON; ConnectError if it is not what an nsqd answers."""
+    try:
+        return read(nsqd, orjson.loads(answer))
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, OSError):
+        raise ConnectError(f"{nsqd}: no answer of an nsqd: {answer[:100]!r}") from None
+
+
+def read_stats(nsqd: str, found: dict[str, Any]) -> NsqdStats:
+    """/stats?format=json; a topic that is not there leaves null."""
+    topics = [_read_topic(topic) for topic in found["topics"] or ()]
+    return NsqdStats(
+        nsqd=nsqd,
+        version=_text(found["version"]),
+        health=_text(found["health"]),
+        start_time=datetime.fromtimestamp(_whole(found["start_time"]), UTC),
+        topics={topic.name: topic for topic in topics},
+    )
+
+
+def _read_topic(found: dict[str, Any]) -> TopicStats:
+    channels = [_read_channel(channel) for channel in found["channels"] or ()]
+    return TopicStats(
+        name=_text(found["topic_name"]),
+        **_counts(found, "depth", "backend_depth", "message_count", "message_bytes"),
+        is_paused=found["paused"] is True,
+        channels={channel.name: channel for channel in channels},
+    )
+
+
+def _read_channel(found: dict[str, Any]) -> ChannelStats:
+    return ChannelStats(
+        name=_text(found["channel_name"]),
+        **_counts(found, "depth", "backend_depth", "in_flight_count", "deferred_count"),
+        **_counts(found, "message_count", "requeue_count", "timeout_count"),
+        consumer_count=_whole(found["client_count"]),
+        is_paused=found["paused"] is True,
+    )
+
+
+def read_peek(nsqd: str, found: dict[str, Any]) -> Peek:
+    """/channel/peek, /topic/peek."""
+    after = found["next_offset"]
+    return Peek(
+        nsqd=nsqd,
+        depth=_whole(found["depth"]),
+        messages=tuple([_read_message(message) for message in found["messages"]]),
+        next_offset=None if after is None else _whole(after),
+        note=_text(found["note"] or ""),
+    )
+
+
+def _read_message(found: dict[str, Any]) -> PeekedMessage:
+    body, due_ns = _text(found["body"]), found["due"]
+    is_packed = found["encoding"] == "base64"
+    return PeekedMessage(
+        id=_text(found["id"]).encode("ascii"),
+        timestamp_ns=_whole(found["timestamp"]),
+        **_counts(found, "attempts", "size"),
+        body=base64.b64decode(body, validate=True) if is_packed else body.encode(),
+        is_truncated=found["is_truncated"] is True,
+        where=_text(found["where"]),
+        due=None if due_ns is None else datetime.fromtimestamp(_whole(due_ns) / SECOND_NS, UTC),
+    )
+
+
+def _counts(found: dict[str, Any], *names: str) -> dict[str, int]:
+    return {name: _whole(found[name]) for name in names}
+
+
+def _whole(value: object) -> int:
+    if type(value) is not int:
+        raise TypeError
+    return value
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    return value
+
 
 TIMEOUT_S = 10.0
 LIMIT = 20

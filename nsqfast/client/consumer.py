@@ -20,7 +20,7 @@ from nsqfast.client.connection import dial, make_consumer_connection, prepare, s
 from nsqfast.client.discovery import Discovery
 from nsqfast.client.failures import Failures, GivingUp
 from nsqfast.client.flow import CLOSE_WAIT_TIMEOUT_S, Flow, Subscription
-from nsqfast.client.lifetime import Logger, Resource, warn_of_another
+from nsqfast.client.lifetime import Logger, Resource, stopped_by_signals, warn_of_another
 from nsqfast.client.loop_watch import watch_loop
 from nsqfast.client.message import Batch, load_array_batch
 from nsqfast.client.middleware import Middleware, around_handler
@@ -28,7 +28,6 @@ from nsqfast.client.nodes import ChooseNodes, Nodes
 from nsqfast.client.payload import Decoder, Result, Value, ValueHandler, choose_call
 from nsqfast.client.reconnector import Opened, Reconnector
 from nsqfast.client.stats import ConsumerStats, consumer_stats
-from nsqfast.client.stop_signals import stopped_by_signals
 from nsqfast.client.workers import Workers
 from nsqfast.errors import ClosedError, OptionsError
 from nsqfast.wire.names import check_name

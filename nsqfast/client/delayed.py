@@ -7,8 +7,9 @@ as one without permission is, ends its connection, and publishes should not have
 import asyncio
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Generic
+from typing import TYPE_CHECKING, Generic, Protocol
 
 from nsqfast._ext.client.publish_connection import Dispatcher, PublishConnection
 from nsqfast.client.addresses import check_address
@@ -23,7 +24,6 @@ from nsqfast.wire.names import check_name
 if TYPE_CHECKING:
     import ssl
 
-    from nsqfast.client.delayed_message import DelayedMessage
 
 # Compiled when they are used: few programs do.
 _ID = rb"[0-9a-f]{16}"
@@ -56,7 +56,6 @@ class DelayedPublisher(Resource, Generic[Body_contra]):
         delay_ms = _delay_ms(delay)
         with around_publish(self._middleware, topic, [body]) as (changed,):
             nsqd, answer = await self._ready().send_delayed(topic, changed, delay_ms)
-        from nsqfast.client.delayed_message import DelayedMessage
 
         told = re.fullmatch(_TOLD, answer)
         return DelayedMessage(topic, nsqd, told[1] if told else None, self)
@@ -65,7 +64,6 @@ class DelayedPublisher(Resource, Generic[Body_contra]):
         """The handle of a message that was published earlier, by this process or another. OptionsError: none can have
         this topic, address or id.
         """
-        from nsqfast.client.delayed_message import DelayedMessage
 
         check_handle(topic, nsqd, id)
         return DelayedMessage(topic, nsqd, id, self)
@@ -150,3 +148,37 @@ def _delay_ms(delay: object) -> int:
             f"delay is a timedelta, or a datetime with a time zone, not {delay!r:.80}: write timedelta(seconds=...)"
         )
     return max(1, round(delay / timedelta(milliseconds=1)))
+
+
+CANCEL = b"CANCEL_DEFERRED"
+RUN = b"RUN_DEFERRED"
+
+
+class _Ender(Protocol):
+    async def end_deferral(
+        self, command: bytes, topic: str, nsqd: str, id: bytes | None
+    ) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class DelayedMessage:
+    """A message that was published with a delay: its topic, the address of the nsqd that has it, and its id.
+
+    The id is None if that nsqd tells none, as NSQ's own; then the methods raise UnsupportedError.
+    """
+
+    topic: str
+    nsqd: str
+    id: bytes | None
+    _producer: _Ender = field(repr=False, compare=False)
+
+    async def cancel(self) -> int:
+        """Drop it where it is not due yet; return in how many channels that was, 0 = nowhere any more.
+
+        Copies that are queued, in flight or finished stay what they are. ConnectError: there was no answer; ask again.
+        """
+        return await self._producer.end_deferral(CANCEL, self.topic, self.nsqd, self.id)
+
+    async def run_now(self) -> int:
+        """The same, but queue it there at once."""
+        return await self._producer.end_deferral(RUN, self.topic, self.nsqd, self.id)

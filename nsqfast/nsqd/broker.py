@@ -15,7 +15,7 @@ from nsqfast.nsqd.options import Options
 from nsqfast.nsqd.run_file import RunFile
 
 if TYPE_CHECKING:  # it imports an HTTP client, which only a broker with auth servers needs
-    from nsqfast.nsqd.auth_client import AuthClient
+    from nsqfast.nsqd.auth import AuthClient
 
 
 class Broker(Protocol):

@@ -22,9 +22,7 @@ from nsqfast.nsqd.http_messages import MessageChanges
 from nsqfast.nsqd.http_peek import Peek
 from nsqfast.nsqd.http_publish import Publisher
 from nsqfast.nsqd.options import TLS_REQUIRED
-from nsqfast.nsqd.stats import Filter, collect
-from nsqfast.nsqd.stats_json import json_pieces
-from nsqfast.nsqd.stats_text import text_pieces
+from nsqfast.nsqd.stats import Filter, collect, json_pieces, text_pieces
 
 if TYPE_CHECKING:  # importing these would slow down every start
     from nsqfast.nsqd.http_auth import HttpAuth

@@ -14,8 +14,7 @@ from typing import NamedTuple
 from nsqfast._ext.core.clock import now
 from nsqfast.net.http_message import Request, Response, parse_query
 from nsqfast.net.http_reply import error_answer
-from nsqfast.nsqd.auth import AuthError, Grant
-from nsqfast.nsqd.auth_client import AuthClient
+from nsqfast.nsqd.auth import AuthClient, AuthError, Grant
 from nsqfast.wire.names import is_valid_name
 
 log = logging.getLogger("nsqd")

@@ -15,6 +15,7 @@ from nsqfast.errors import OptionsError
 from nsqfast.net.slices import run_slice
 from nsqfast.nsqd.metadata import (
     FILE_NAME,
+    Listing,
     keep_aside,
     load,
     refuse_folder,
@@ -22,7 +23,6 @@ from nsqfast.nsqd.metadata import (
     try_writing,
     write,
 )
-from nsqfast.nsqd.metadata_listing import Listing
 from nsqfast.wire.gotext import os_error
 from nsqfast.wire.names import is_ephemeral
 

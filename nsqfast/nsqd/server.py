@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from nsqfast._ext.broker.registry import Registry
 from nsqfast._ext.broker.topics import Topics
 from nsqfast._ext.core.histogram import Histogram
+from nsqfast._ext.protocol.frame import encode
 from nsqfast._ext.server.connection import BrokerConnection
 from nsqfast.errors import OptionsError
 from nsqfast.net import addresses
@@ -25,7 +26,7 @@ from nsqfast.net.descriptor_reserve import DescriptorReserve
 from nsqfast.net.http_server import HttpProtocol
 from nsqfast.net.listener import Ceiling, Factory, Listener
 from nsqfast.net.openness import warn_if_open
-from nsqfast.net.refusal import refuse_http
+from nsqfast.net.refusal import Refusal, refuse_http
 from nsqfast.net.tls import ServerTls, client_context
 from nsqfast.net.tls_protocol import TlsProtocol
 from nsqfast.net.turns import Turns
@@ -33,27 +34,29 @@ from nsqfast.nsqd.broker import HttpApiFactory
 from nsqfast.nsqd.drain import Drain
 from nsqfast.nsqd.free_disk import FreeDisk
 from nsqfast.nsqd.lock import DirectoryLock
-from nsqfast.nsqd.lookup import Lookup
-from nsqfast.nsqd.lookup_credentials import Credentials, read_credentials
+from nsqfast.nsqd.lookup import Credentials, Lookup, read_credentials
 from nsqfast.nsqd.metadata_file import MetadataFile
-from nsqfast.nsqd.options import (
-    TLS_REQUIRED,
-    VERSION_LINE,
-    Options,
-    expand_statsd_prefix,
-    validate,
-)
+from nsqfast.nsqd.options import TLS_REQUIRED, VERSION_LINE, Options, expand_statsd_prefix, validate
 from nsqfast.nsqd.progress import StopProgress
-from nsqfast.nsqd.refusals import refuse_tcp
 from nsqfast.nsqd.run_file import RunFile
 from nsqfast.nsqd.statsd import Statsd
 from nsqfast.nsqd.timers import DeadlineTimer, LagProbe
 from nsqfast.version import own_line
+from nsqfast.wire.protocol import FRAME_ERROR
 
 if TYPE_CHECKING:
     import socket
 
-    from nsqfast.nsqd.auth_client import AuthClient
+    from nsqfast.nsqd.auth import AuthClient
+
+# The answer to TCP clients beyond --max-connections.
+
+
+def refuse_tcp(count_max: int) -> Refusal:
+    """An error that any client takes as the end of the connection, so that it tries another broker."""
+    text = b"E_INVALID too many connections, the limit is %d" % count_max
+    return Refusal(encode(FRAME_ERROR, text))
+
 
 log = logging.getLogger("nsqd")
 
@@ -122,7 +125,7 @@ class Server:
             log.info("ID: %d", options.node_id)
             if options.auth_http_addresses:
                 # Imported late, so that a broker without auth servers starts without an HTTP client.
-                from nsqfast.nsqd.auth_client import AuthClient
+                from nsqfast.nsqd.auth import AuthClient
 
                 self.auth = AuthClient(options)
             self.tcp_address = self._listen("TCP", options.tcp_address)

@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from nsqfast._ext.broker.channel import Channel
@@ -18,8 +18,41 @@ from nsqfast.net.slices import Slices
 from nsqfast.nsqd.options import Options
 from nsqfast.nsqd.stats import latency_stats
 from nsqfast.stats.memory import memory_stats
-from nsqfast.stats.statsd import Counters, packets
 from nsqfast.wire.gotext import os_error
+
+
+class Counters:
+    """Turns growing counters into differences between pushes."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, int] = {}
+        self._next: dict[str, int] = {}
+
+    def difference(self, key: str, count: int) -> int:
+        """The difference since the last push; a smaller value belongs to a new object of the same name."""
+        self._next[key] = count
+        last = self._last.get(key, 0)
+        return count - last if count >= last else count
+
+    def end_push(self) -> None:
+        """Forget the counters that this push did not ask for: they are gone."""
+        self._last, self._next = self._next, {}
+
+
+def packets(lines: Iterable[str], size_max: int) -> Iterator[bytes]:
+    """Yield as many whole lines together as fit into `size_max` bytes; a longer line goes by itself."""
+    gathered: list[bytes] = []
+    size = 0
+    for line in lines:
+        data = line.encode("utf-8", "surrogateescape") + b"\n"
+        if gathered and size + len(data) > size_max:
+            yield b"".join(gathered)
+            gathered, size = [], 0
+        gathered.append(data)
+        size += len(data)
+    if gathered:
+        yield b"".join(gathered)
+
 
 log = logging.getLogger("nsqd")
 

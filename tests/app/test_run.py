@@ -378,7 +378,7 @@ def test_reload(start, publish, tmp_path):
 
 
 def test_reload_looks_at_own_sources(tmp_path):
-    from nsqfast.app.changes import find_sources
+    from nsqfast.app.supervisor import find_sources
 
     for name in ("a.py", "pkg/b.py", "text.txt", ".venv/c.py", "lib/site-packages/d.py"):
         path = tmp_path / name

@@ -22,8 +22,7 @@ from nsqfast.client import (
     WrongPeerError,
     sync,
 )
-from nsqfast.client.admin import PEERS_KEPT_MAX
-from nsqfast.client.admin_http import NSQD
+from nsqfast.client.admin import NSQD, PEERS_KEPT_MAX
 from support.authd import AuthServer, grant, permit
 from support.server import start_nsqd, start_nsqlookupd
 from support.waiting import until

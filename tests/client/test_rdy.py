@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsqfast.client.rdy import SECOND_NS, Distribution, Share, even_shares, possible
+from nsqfast.client.flow import SECOND_NS, Distribution, Share, even_shares, possible
 
 RULE = Distribution(idle_timeout_s=10, turn_timeout_s=30)
 

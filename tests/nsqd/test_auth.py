@@ -13,8 +13,7 @@ from types import SimpleNamespace
 import pytest
 from nsqfast._ext.broker.registry import Registry
 
-from nsqfast.nsqd.auth import read_grant
-from nsqfast.nsqd.auth_client import QUERIES_MAX
+from nsqfast.nsqd.auth import QUERIES_MAX, read_grant
 from nsqfast.nsqd.drain import Drain
 from nsqfast.nsqd.http_api import _routes
 from nsqfast.nsqd.http_auth import HttpAuth

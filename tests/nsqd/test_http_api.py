@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from nsqfast.nsqd.stats_text import format_latency
+from nsqfast.nsqd.stats import format_latency
 from support.server import Server, program, start_nsqd, start_nsqlookupd
 from support.waiting import eventually
 from support.web import get, post, request, stats, topic_stats

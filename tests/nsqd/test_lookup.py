@@ -10,8 +10,8 @@ import time
 import pytest
 from nsqfast._ext.dev.probes import fix_parts
 
-from nsqfast.nsqd import lookup_peer
-from nsqfast.nsqd.lookup_peer import NAME_UNITS, LookupPeer, register
+from nsqfast.nsqd import lookup
+from nsqfast.nsqd.lookup import NAME_UNITS, LookupPeer, register
 from support.lookupd import FakeLookupd, framed
 from support.server import start_nsqd
 from support.waiting import eventually
@@ -60,7 +60,7 @@ def test_a_lost_connection_is_made_again_without_being_asked(broker, lookupd):
 
 def test_who_hears_much_is_pinged_all_the_same(lookupd, monkeypatch):
     """nsqlookupd takes a node for dead that sends no PING."""
-    monkeypatch.setattr(lookup_peer, "PING_S", 0.2)
+    monkeypatch.setattr(lookup, "PING_S", 0.2)
 
     async def talk():
         peer = LookupPeer(lookupd.address, dict, lambda: iter(()), 1 << 16)

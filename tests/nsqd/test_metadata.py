@@ -15,9 +15,8 @@ from nsqfast._ext.dev.probes import fix_parts
 
 from nsqfast.errors import OptionsError
 from nsqfast.nsqd import metadata, metadata_file
-from nsqfast.nsqd.metadata import FILE_NAME, decode, encode, load
+from nsqfast.nsqd.metadata import BLOCK_COUNT_MAX, FILE_NAME, Listing, decode, encode, load
 from nsqfast.nsqd.metadata_file import PIECE_UNITS, MetadataFile
-from nsqfast.nsqd.metadata_listing import BLOCK_COUNT_MAX, Listing
 from support.core import make_registry
 from support.seeds import seeds
 

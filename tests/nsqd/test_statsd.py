@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from nsqfast.stats.statsd import Counters, packets
+from nsqfast.nsqd.statsd import Counters, packets
 from support.server import start_nsqd
 from support.wire import Client
 

@@ -37,13 +37,12 @@ from nsqfast.client import (
     WrongPeerError,
 )
 from nsqfast.client.sync.consumer import Consumer
-from nsqfast.client.sync.message import ArrayBatch, Batch, Message
+from nsqfast.client.sync.message import ArrayBatch, Batch, DelayedMessage, Message
 from nsqfast.client.sync.producer import Producer
 
 if TYPE_CHECKING:
     from nsqfast.client import ChannelStats, NsqdStats, Peek, PeekedMessage, TopicStats
     from nsqfast.client.sync.admin import Admin
-    from nsqfast.client.sync.delayed_message import DelayedMessage
 
 __all__ = [
     "Admin",
@@ -87,8 +86,7 @@ if not TYPE_CHECKING:
         """Load what few programs need when it is used for the first time."""
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from nsqfast.client.sync import admin, delayed_message
+        from nsqfast.client.sync import admin
 
-        own = {"Admin": admin, "DelayedMessage": delayed_message}
-        value = globals()[name] = getattr(own.get(name, nsqfast.client), name)
+        value = globals()[name] = getattr(admin if name == "Admin" else nsqfast.client, name)
         return value

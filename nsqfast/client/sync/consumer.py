@@ -14,11 +14,10 @@ from nsqfast._ext.client.consume_connection import Message as AsyncMessage
 from nsqfast.client.backoff import BackoffRule
 from nsqfast.client.callbacks import check_handler, is_coroutine_function
 from nsqfast.client.config import Config
-from nsqfast.client.lifetime import Logger
+from nsqfast.client.lifetime import Logger, stopped_by_signals
 from nsqfast.client.middleware import Middleware, around_handling
 from nsqfast.client.payload import Decoder, choose_call
 from nsqfast.client.stats import ConsumerStats
-from nsqfast.client.stop_signals import stopped_by_signals
 from nsqfast.client.sync.loop_thread import LoopThread
 from nsqfast.client.sync.message import ArrayBatch, Batch, Message
 from nsqfast.client.sync.owner import Owner

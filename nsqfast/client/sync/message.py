@@ -1,10 +1,12 @@
 """Messages as program threads get them; their answers are sent from the loop's thread."""
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from nsqfast._ext.client import consume_connection as inbox
 from nsqfast.client.config import check_delay_s
+from nsqfast.client.delayed import CANCEL, RUN
 from nsqfast.client.message import MessageList
 from nsqfast.client.sync.loop_thread import LoopThread, run_on_loop
 
@@ -139,3 +141,25 @@ class ArrayBatch:
     def touch(self) -> int:
         """TOUCH all unanswered rows."""
         return self._loop_thread.call(run_on_loop(self._batch.touch))
+
+
+class _Ender(Protocol):
+    def end_deferral(self, command: bytes, topic: str, nsqd: str, id: bytes | None) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class DelayedMessage:
+    """See nsqfast.client.DelayedMessage."""
+
+    topic: str
+    nsqd: str
+    id: bytes | None
+    _producer: _Ender = field(repr=False, compare=False)
+
+    def cancel(self) -> int:
+        """Drop it where it is not due yet; return in how many channels that was, 0 = nowhere any more."""
+        return self._producer.end_deferral(CANCEL, self.topic, self.nsqd, self.id)
+
+    def run_now(self) -> int:
+        """The same, but queue it there at once."""
+        return self._producer.end_deferral(RUN, self.topic, self.nsqd, self.id)

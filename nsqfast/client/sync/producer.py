@@ -7,7 +7,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Coroutine, Iterable, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple
+from typing import Any, ClassVar, Generic, NamedTuple
 
 import nsqfast.client.producer as asynchronous
 from nsqfast._ext.protocol.publish_command import check_body
@@ -18,6 +18,7 @@ from nsqfast.client.middleware import Middleware, around_publish
 from nsqfast.client.payload import Body_contra, Encoder, add_encoder
 from nsqfast.client.stats import ProducerStats
 from nsqfast.client.sync.loop_thread import LoopThread
+from nsqfast.client.sync.message import DelayedMessage
 from nsqfast.client.sync.owner import Owner
 from nsqfast.client.sync.route import DirectRoute
 from nsqfast.errors import (
@@ -28,9 +29,6 @@ from nsqfast.errors import (
     PublishRefusedError,
 )
 from nsqfast.wire.names import check_name
-
-if TYPE_CHECKING:
-    from nsqfast.client.sync.delayed_message import DelayedMessage
 
 SENDS_MAX = 1024  # sends that the other thread has not taken yet
 TOPICS_KEPT_MAX = 10_000
@@ -209,16 +207,12 @@ class Producer(Owner, Generic[Body_contra]):
         self, topic: str, body: Body_contra, delay: timedelta | datetime
     ) -> "DelayedMessage":
         """Like `publish`, but nsqd holds the message back for this long, or until then."""
-        from nsqfast.client.sync.delayed_message import DelayedMessage
-
         with around_publish(self._middleware, topic, [body]) as (changed,):
             found = self._ready().call(self._producer.publish_delayed(topic, changed, delay))
         return DelayedMessage(found.topic, found.nsqd, found.id, self)
 
     def delayed_message(self, topic: str, nsqd: str, id: bytes) -> "DelayedMessage":
         """The handle of a message that was published earlier, by this process or another."""
-        from nsqfast.client.sync.delayed_message import DelayedMessage
-
         check_handle(topic, nsqd, id)
         return DelayedMessage(topic, nsqd, id, self)
 

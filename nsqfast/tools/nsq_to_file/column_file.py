@@ -23,8 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from nsqfast.archives.files import PART, ROWS
-from nsqfast.archives.unfinished import is_written
+from nsqfast.archives.files import PART, ROWS, is_written
 from nsqfast.client.batch import ArrayBatch
 from nsqfast.tools.nsq_to_file.archive import Archive, MakePieces
 from nsqfast.tools.nsq_to_file.folders import create_file, open_own, remove_file

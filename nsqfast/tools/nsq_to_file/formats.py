@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import orjson
 
 from nsqfast._ext.client.text_lines import JsonLines, Lines
-from nsqfast.archives.unfinished import lock_writer
+from nsqfast.archives.files import lock_writer
 from nsqfast.client.batch import ArrayBatch
 from nsqfast.program import extras
 from nsqfast.program.extras import needs

@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from nsqfast.archives.files import PART, ROWS, by_suffix
-from nsqfast.archives.unfinished import is_written, is_written_at, list_files
+from nsqfast.archives.files import PART, ROWS, by_suffix, is_written, is_written_at, list_files
 from nsqfast.archives.unpack import find_end
 from nsqfast.errors import PackageMissingError
 from nsqfast.program.extras import needs

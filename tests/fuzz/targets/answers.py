@@ -10,7 +10,7 @@ from nsqfast.client.addresses import check_address
 from nsqfast.client.connection import read_features
 from nsqfast.client.discovery import addresses_in
 from nsqfast.errors import ConnectError, ProtocolError
-from nsqfast.nsqd.lookup_peer import LookupdError, read_identity
+from nsqfast.nsqd.lookup import LookupdError, read_identity
 
 REFUSALS = (ConnectError, ProtocolError, LookupdError)
 WORDS = [
