@@ -2,7 +2,7 @@
 
 import sys
 
-from nsqfast.spark.java import JavaMissingError, find_java
+from nsqfast.spark.runtime import JavaMissingError, find_java
 
 try:
     find_java()

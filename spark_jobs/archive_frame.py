@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from nsqfast.spark_jobs import layout
 from nsqfast.spark_jobs.archive_inspection import Inspection
-from nsqfast.spark_jobs.archive_rows import ArchiveFile
-from nsqfast.spark_jobs.archive_source import read_archives
+from nsqfast.spark_jobs.archive_rows import ArchiveFile, read_archives
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -23,8 +23,9 @@ from nsqfast.spark_jobs.archive_rows import (
     placeable,
     read_batches,
     read_records,
+    share_out,
+    slots,
 )
-from nsqfast.spark_jobs.archive_source import share_out, slots
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

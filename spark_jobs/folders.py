@@ -1,6 +1,7 @@
 """Folders and small files wherever Spark can write (a disk, HDFS, S3), through Spark's own file systems."""
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 from nsqfast.errors import OptionsError
@@ -100,3 +101,39 @@ class _operators_fault:  # noqa: N801 - reads as a function
             reason = str(error.java_exception.getMessage()).splitlines()[0]
             text = reason if self._path in reason else f"{self._path}: {reason}"
             raise OptionsError(text) from None
+
+
+_SIGNS = re.compile(r"[\[\]{}*?\\]")
+PATTERN = "topic=*/date=*/hour=*/batch="
+
+
+def has_batches(spark: "SparkSession", output: str, batch: str) -> bool:
+    """Whether there are any whose name matches this pattern."""
+    return bool(_find(spark, output, batch))
+
+
+def delete_batches(spark: "SparkSession", output: str, batch: str) -> None:
+    """Delete what an earlier, unfinished attempt wrote."""
+    files = _files(spark, output)
+    for path in _find(spark, output, batch):
+        files.delete(path, True)
+
+
+def no_pattern(path: str) -> str:
+    """Escape a path for Spark, which reads paths as patterns."""
+    return _SIGNS.sub(r"\\\g<0>", path)
+
+
+def _find(spark: "SparkSession", output: str, batch: str) -> list[Any]:
+    pattern = _path(spark, no_pattern(output), PATTERN + batch)
+    found = _files(spark, output).globStatus(pattern)
+    return [status.getPath() for status in found] if found else []
+
+
+def _files(spark: "SparkSession", output: str) -> Any:
+    return _path(spark, output).getFileSystem(spark._jsc.hadoopConfiguration())  # noqa: SLF001
+
+
+def _path(spark: "SparkSession", *parts: str) -> Any:
+    # PySpark has no other way to Hadoop's file systems.
+    return spark._jvm.org.apache.hadoop.fs.Path(*parts)  # noqa: SLF001

@@ -24,9 +24,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from nsqfast.spark_jobs.archive_choice import Choice
     from nsqfast.spark_jobs.archive_inspection import Inspection
-    from nsqfast.spark_jobs.archive_ledger import Ledger
+    from nsqfast.spark_jobs.archive_ledger import Choice, Ledger
     from nsqfast.spark_jobs.archive_rows import ArchiveFile
 
 FILES_NAMED_MAX = 5  # in one log line
@@ -42,8 +41,7 @@ def main(argv: list[str] | None = None, spark: "SparkSession | None" = None) -> 
 def live(job: Job[Options]) -> int:
     """Load all files that were not loaded before."""
     # Late: it needs pyarrow.
-    from nsqfast.spark_jobs.archive_choice import Chooser
-    from nsqfast.spark_jobs.archive_ledger import Ledger
+    from nsqfast.spark_jobs.archive_ledger import Chooser, Ledger
 
     ledger = Ledger(job.spark, job.options.output)
     with ledger.open():

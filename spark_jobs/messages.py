@@ -8,8 +8,7 @@ from urllib.parse import unquote
 
 from nsqfast.errors import OptionsError
 from nsqfast.program.options import PlainError
-from nsqfast.spark_jobs.folders import Folder
-from nsqfast.spark_jobs.partitions import no_pattern
+from nsqfast.spark_jobs.folders import Folder, no_pattern
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

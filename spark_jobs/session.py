@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 from nsqfast.errors import OptionsError
 from nsqfast.program import extras
 from nsqfast.program.options import PlainError
-from nsqfast.spark.java import find_java
-from nsqfast.spark.workers import own_home
+from nsqfast.spark.runtime import find_java, own_home
 from nsqfast.spark_jobs.options import JobOptions
 from nsqfast.tools.shared.program import log
 
@@ -123,7 +122,7 @@ def _build(job: str, master: str, settings: dict[str, str]) -> "SparkSession":
     try:
         return builder.getOrCreate()
     except (PySparkException, Py4JError) as error:
-        from nsqfast.spark_jobs.failures import explain
+        from nsqfast.spark.failures import explain
 
         raise OptionsError(f"Spark does not start: {explain(error)}") from None
 

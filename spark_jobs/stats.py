@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from nsqfast.spark_jobs.job import EXIT_OK, Job, run_job
 from nsqfast.spark_jobs.options import parser
-from nsqfast.spark_jobs.stats_options import Options
+from nsqfast.spark_jobs.stats_figures import Options
 from nsqfast.tools.shared.program import log
 
 if TYPE_CHECKING:
@@ -26,9 +26,8 @@ def live(job: Job[Options]) -> int:
     """Count the messages, and show the figures."""
     # Late, so that --help and a wrong flag answer at once.
     from nsqfast.spark_jobs.messages import check_apart
-    from nsqfast.spark_jobs.stats_figures import count_messages
-    from nsqfast.spark_jobs.stats_output import check_output, write_figures
-    from nsqfast.spark_jobs.stats_table import print_table
+    from nsqfast.spark_jobs.stats_figures import check_output, count_messages, write_figures
+    from nsqfast.spark_jobs.stats_report import print_table, write_chart, write_page
 
     options, spark = job.options, job.spark
     begun_s = time.monotonic()
@@ -38,14 +37,11 @@ def live(job: Job[Options]) -> int:
     hours = count_messages(spark, options)
     if options.output:
         write_figures(spark, hours, options.output)
-    if options.chart or options.html:
-        from nsqfast.spark_jobs.stats_chart import write_chart, write_page
-
-        if options.chart:
-            write_chart(hours, options.chart)
-        if options.html:
-            log.warning("--html goes with 0.4: say --chart")
-            write_page(hours, options.html)
+    if options.chart:
+        write_chart(hours, options.chart)
+    if options.html:
+        log.warning("--html goes with 0.4: say --chart")
+        write_page(hours, options.html)
     print_table(hours)
     job.reports.note(
         batch=1,

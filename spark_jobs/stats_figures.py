@@ -1,15 +1,51 @@
-"""The figures of stats: one pass over the messages, reading only the size of their bodies."""
+"""The figures of stats: one pass over the messages, reading only the size of their bodies; its flags; its Parquet."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nsqfast.errors import OptionsError
+from nsqfast.program import extras
+from nsqfast.program.options import STRING, STRINGS, PlainError, option
 from nsqfast.spark_jobs import layout
+from nsqfast.spark_jobs.folders import Folder
 from nsqfast.spark_jobs.messages import INGESTED, read_messages
-from nsqfast.spark_jobs.stats_options import Options
+from nsqfast.spark_jobs.options import JobOptions, TopicOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+
+SUFFIXES = (".png", ".svg")
+
+
+@dataclass(slots=True)
+class Options(TopicOptions, JobOptions):
+    """As on the command line."""
+
+    # fmt: off
+    input: list[str] = option(
+        STRINGS, [], "folder that ingest, load-archives or compact wrote (repeatable)", group="Input and output")
+    output: str = option(STRING, "", "folder for the figures as Parquet, with a row for each topic and hour")
+    chart: str = option(STRING, "", "file for a chart of the messages per hour by topic, as .png or .svg")
+    html: str = option(STRING, "", "deprecated: file for a page with that chart; it goes with 0.4")
+    # fmt: on
+
+    def check(self) -> None:
+        """PlainError: an option is missing or cannot be honoured."""
+        JobOptions.check(self)
+        self.check_topics()
+        if not self.input:
+            raise PlainError("--input required")
+        if self.chart and Path(self.chart).suffix.lower() not in SUFFIXES:
+            raise PlainError(
+                f"--chart: {self.chart}: its name has to end in {' or '.join(SUFFIXES)}"
+            )
+        for flag, path in (("--chart", self.chart), ("--html", self.html)):
+            if path:
+                extras.check(flag, "chart")
+
 
 GROUP = ("topic", "date", "hour")
 PERCENTILES = (0.5, 0.95, 0.99)
@@ -102,3 +138,23 @@ def _by_hour(identities: "DataFrame") -> "DataFrame":
             "delay_max_s",
         )
     )
+
+
+MARK_FOLDER, MARK = "_stats", "stats.json"
+
+
+def check_output(spark: "SparkSession", output: str) -> None:
+    """OptionsError: it is neither empty nor an earlier output of stats, which is replaced."""
+    if Folder(spark, f"{output}/{MARK_FOLDER}").read_json(MARK) is not None:
+        return
+    if Folder(spark, output).names():
+        raise OptionsError(f"{output}: not empty, and not of stats; give an empty --output")
+    Folder(spark, f"{output}/{MARK_FOLDER}").write_json(MARK, {"job": "stats"})
+
+
+def write_figures(spark: "SparkSession", hours: Sequence[Hour], output: str) -> None:
+    """Write one Parquet file, replacing the previous one."""
+    rows = spark.createDataFrame([astuple(hour) for hour in hours], DDL)
+    rows.coalesce(1).write.mode("overwrite").parquet(output)
+    # Spark has emptied the folder.
+    Folder(spark, f"{output}/{MARK_FOLDER}").write_json(MARK, {"job": "stats"})

@@ -4,8 +4,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from nsqfast.spark_jobs.failures import explain, is_permanent, spark_errors
-from nsqfast.spark_jobs.stopping import Stop
+from nsqfast.spark.failures import explain, is_permanent, spark_errors
+from nsqfast.spark_jobs.job import Stop
 from nsqfast.tools.shared.program import ToolError, log
 
 if TYPE_CHECKING:

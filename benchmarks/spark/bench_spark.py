@@ -13,7 +13,7 @@ import pytest
 if importlib.util.find_spec("pyspark") is None:
     pytest.skip("the benchmarks of Spark need PySpark (and Java 17)", allow_module_level=True)
 
-from nsqfast.spark.java import JavaMissingError, find_java
+from nsqfast.spark.runtime import JavaMissingError, find_java
 from server.broker import Broker
 from server.implementation import implementations
 from spark.scenario import SCENARIOS, Scenario

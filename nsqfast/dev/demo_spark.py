@@ -19,7 +19,7 @@ import orjson
 from nsqfast.client.sync import Producer
 from nsqfast.dev.daemons import DemoError, start_broker
 from nsqfast.errors import NsqfastError
-from nsqfast.spark.java import find_java
+from nsqfast.spark.runtime import find_java
 from nsqfast.spark_jobs import ingest
 from nsqfast.spark_jobs.options import JobOptions
 from nsqfast.spark_jobs.session import open_session

@@ -6,7 +6,7 @@
     frame.write.format("nsq").mode("append").option("topic", "orders").option("nsqdTcpAddresses", "a:4150").save()
 
 Where nsqfast is installed from a wheel, Spark finds the format by itself, and `register` is not needed. Neither this
-module nor `nsqfast.spark.java` imports pyspark or pyarrow.
+module nor `nsqfast.spark.runtime` imports pyspark or pyarrow.
 """
 
 from typing import TYPE_CHECKING
@@ -56,7 +56,7 @@ def release(spool_dir: "str | os.PathLike[str]") -> int:
 def register(spark: "SparkSession") -> None:
     """Make format("nsq") known to this session; PackageMissingError without pyspark."""
     from nsqfast.spark.datasource import NsqDataSource
-    from nsqfast.spark.workers import warn_of_other_python
+    from nsqfast.spark.runtime import warn_of_other_python
 
     warn_of_other_python(spark)
     spark.dataSource.register(NsqDataSource)

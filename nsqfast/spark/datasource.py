@@ -8,7 +8,7 @@ import uuid
 from typing import TYPE_CHECKING
 
 from nsqfast.program.extras import needs
-from nsqfast.spark.errors import errors_as_lines
+from nsqfast.spark.failures import errors_as_lines
 
 with needs("nsqfast.spark", "spark"):
     from pyspark.sql.datasource import (

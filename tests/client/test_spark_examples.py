@@ -14,7 +14,7 @@ import pytest
 
 from nsqfast.client.sync import Consumer, Producer
 from nsqfast.errors import OptionsError
-from nsqfast.spark.java import find_java
+from nsqfast.spark.runtime import find_java
 from support.server import ROOT, start_nsqd
 from support.tools import Tool
 from support.waiting import eventually

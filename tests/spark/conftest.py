@@ -10,7 +10,7 @@ import pytest
 
 from nsqfast.errors import OptionsError
 from nsqfast.program import extras
-from nsqfast.spark.java import find_java
+from nsqfast.spark.runtime import find_java
 
 FOLDER = Path(__file__).parent
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from nsqfast.spark_jobs import compaction
+from nsqfast.spark_jobs import compact
 from nsqfast.spark_jobs.compact import main
 from support.lake import messages_in, write_messages
 
@@ -98,20 +98,20 @@ def test_duplicates_are_left_out_and_an_unfinished_run_is_begun_again(
     ]
     # As if it was killed: it has written, and does not say that it has finished.
     # Meanwhile ingest goes on.
-    begin = compaction.CompactState.begin
+    begin = compact.CompactState.begin
 
     def begin_late(state):
         write_messages(lake, "q-6", [message(1000)])
         return begin(state)
 
-    monkeypatch.setattr(compaction.CompactState, "begin", begin_late)
-    finish = compaction.CompactState.finish
-    monkeypatch.setattr(compaction.CompactState, "finish", lambda *_: None)
+    monkeypatch.setattr(compact.CompactState, "begin", begin_late)
+    finish = compact.CompactState.finish
+    monkeypatch.setattr(compact.CompactState, "finish", lambda *_: None)
     assert main(words, spark) == 0
     assert "213 = 203 + 10" in capsys.readouterr().out
     shutil.rmtree(lake / "topic=orders" / "date=2025-11-22" / "hour=08" / "batch=q-6")
-    monkeypatch.setattr(compaction.CompactState, "begin", begin)
-    monkeypatch.setattr(compaction.CompactState, "finish", finish)
+    monkeypatch.setattr(compact.CompactState, "begin", begin)
+    monkeypatch.setattr(compact.CompactState, "finish", finish)
     assert (
         main([f"--input={lake}/topic=orders", f"--input={lake}", f"--output={output}"], spark) == 1
     )

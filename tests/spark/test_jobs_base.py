@@ -15,12 +15,11 @@ import pytest
 from pyspark.errors import AnalysisException
 
 from nsqfast.errors import OptionsError
-from nsqfast.spark.workers import own_home
+from nsqfast.spark.failures import explain, is_permanent
+from nsqfast.spark.runtime import own_home
 from nsqfast.spark_jobs import main
-from nsqfast.spark_jobs.failures import explain, is_permanent
-from nsqfast.spark_jobs.job import run_job
+from nsqfast.spark_jobs.job import Stop, run_job
 from nsqfast.spark_jobs.options import JobOptions, parser
-from nsqfast.spark_jobs.stopping import Stop
 from nsqfast.spark_jobs.streams import run_query
 from nsqfast.tools.shared.program import ToolError
 

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import functions
 
 from nsqfast.spark_jobs import ingest, layout
-from nsqfast.spark_jobs.ingestion import Ingestion
+from nsqfast.spark_jobs.ingest import Ingestion
 from nsqfast.spark_jobs.job import run_job
 from nsqfast.spark_jobs.options import parser
 
@@ -302,7 +302,7 @@ def test_a_schema_that_is_none_is_one_line(run, tmp_path, content, text):
 
 
 def test_three_forms_of_a_schema_are_the_same(spark, tmp_path):
-    from nsqfast.spark_jobs.json_schema import read_json_schema
+    from nsqfast.spark_jobs.json_bodies import read_json_schema
 
     ddl = "name STRING NOT NULL, tags ARRAY<STRING>, place STRUCT<lat: DOUBLE>, more MAP<STRING, BIGINT>"
     json_schema = {

@@ -7,7 +7,7 @@ import time
 import pytest
 from pyspark.sql import functions
 
-from nsqfast.spark_jobs import layout, replay, replay_state
+from nsqfast.spark_jobs import layout, replay
 from support.archives import json_line
 from support.drain import address_of, drain, message_count
 
@@ -64,7 +64,7 @@ def test_every_message_comes_back_and_duplicates_do_not(spark, broker, run, tmp_
 @pytest.mark.soak
 def test_with_a_state_a_killed_run_goes_on(spark, broker, run, tmp_path, monkeypatch):
     # As many files as there would be of millions of messages.
-    monkeypatch.setattr(replay_state, "FILE_ROWS", 20)
+    monkeypatch.setattr(replay, "FILE_ROWS", 20)
     rows = [("", number / 100, b"message %d" % number) for number in range(200)]
     fill(spark, tmp_path / "in", "state", [*rows, *rows[:50]])
     metrics = tmp_path / "metrics"
@@ -72,17 +72,17 @@ def test_with_a_state_a_killed_run_goes_on(spark, broker, run, tmp_path, monkeyp
         f"--input={tmp_path}/in", f"--nsqd-tcp-address={address_of(broker)}", "--dedupe=body",
         f"--state={tmp_path}/state", f"--metrics-file={metrics}",
     ]  # fmt: skip
-    publish = replay_state.State.finish
+    publish = replay.State.finish
 
     def killed(state, part):
         if state.progress.published >= 80:
             raise KeyboardInterrupt
         publish(state, part)
 
-    monkeypatch.setattr(replay_state.State, "finish", killed)
+    monkeypatch.setattr(replay.State, "finish", killed)
     with pytest.raises(KeyboardInterrupt):
         run(*flags)
-    monkeypatch.setattr(replay_state.State, "finish", publish)
+    monkeypatch.setattr(replay.State, "finish", publish)
     before = message_count(broker, "state")
     noted = json.loads((tmp_path / "state" / "progress.json").read_text())
     # Published and not noted: what was under way.

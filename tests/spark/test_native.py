@@ -10,8 +10,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 import nsqfast.spark
-from nsqfast.spark.receiver.releasing import Releaser
-from nsqfast.spark.spool.checkpoint import Checkpoint
+from nsqfast.spark.receiver.releasing import Checkpoint, Releaser
 from nsqfast.spark.spool.identity import SpoolError, open_spool
 from nsqfast.spark.spool.release import release_names
 from nsqfast.spark.spool.segments import ARROW, PARQUET, list_done, list_segments

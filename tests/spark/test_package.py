@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from nsqfast.errors import NsqfastError
-from nsqfast.spark.java import JavaMissingError, find_java
-from nsqfast.spark.workers import find_other_python
+from nsqfast.spark.runtime import JavaMissingError, find_java, find_other_python
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -103,7 +102,7 @@ def test_java_that_does_not_run(tmp_path):
 
 def test_the_package_imports_neither_pyspark_nor_pyarrow():
     done = run_python(
-        "import sys, nsqfast.spark, nsqfast.spark.java\n"
+        "import sys, nsqfast.spark, nsqfast.spark.runtime\n"
         "assert not {'pyspark', 'pyarrow'} & sys.modules.keys()"
     )
     assert done.returncode == 0, done.stderr

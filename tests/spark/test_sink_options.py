@@ -6,8 +6,8 @@ import pytest
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
 from nsqfast.errors import OptionsError
-from nsqfast.spark.sink.columns import check_columns
 from nsqfast.spark.sink.options import SinkOptions, parse_options
+from nsqfast.spark.sink.rows import check_columns
 from nsqfast.spark.sink.writer import NsqBatchWriter, make_stream_writer
 
 TYPES = {"string": StringType, "binary": BinaryType, "int": IntegerType, "long": LongType}

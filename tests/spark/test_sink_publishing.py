@@ -18,8 +18,8 @@ from nsqfast.errors import (
     RefusedError,
 )
 from nsqfast.spark.sink import connection, publisher
-from nsqfast.spark.sink.counts import Counts
 from nsqfast.spark.sink.options import parse_options
+from nsqfast.spark.sink.publisher import Counts
 from nsqfast.spark.sink.rows import RowError
 from nsqfast.spark.sink.writer import NsqBatchWriter, NsqCommitMessage, publish_partition
 from support.authd import AuthServer, grant, permit

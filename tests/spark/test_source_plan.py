@@ -8,12 +8,17 @@ import shutil
 import pytest
 
 from nsqfast.spark.source import listing as listing_module
-from nsqfast.spark.source.admission import Limit, admit
 from nsqfast.spark.source.listing import Listing
-from nsqfast.spark.source.loss import LossPolicy
-from nsqfast.spark.source.offset import Offset
-from nsqfast.spark.source.planning import TASK_SIZE_MIN, divide, segments_between
-from nsqfast.spark.source.waiting import find_waiting
+from nsqfast.spark.source.offsets import (
+    TASK_SIZE_MIN,
+    Limit,
+    LossPolicy,
+    Offset,
+    admit,
+    divide,
+    find_waiting,
+    segments_between,
+)
 from nsqfast.spark.spool.identity import Identity, SpoolError, read_identity
 from nsqfast.spark.spool.release import release_segments, remove_done
 from nsqfast.spark.spool.segments import Segment
@@ -316,7 +321,7 @@ def test_tasks_have_about_the_same_size(tmp_path, seed):
 
 
 def test_small_segments_are_not_worth_many_tasks(tmp_path, monkeypatch):
-    monkeypatch.setattr("nsqfast.spark.source.planning.count_cores", lambda: 8)
+    monkeypatch.setattr("nsqfast.spark.source.offsets.count_cores", lambda: 8)
     assert len(divide(make_segments(tmp_path, [100] * 50), None)) == 1
     assert len(divide(make_segments(tmp_path, [TASK_SIZE_MIN] * 3), None)) == 3
     assert len(divide(make_segments(tmp_path, [TASK_SIZE_MIN] * 30), None)) == 8

@@ -25,8 +25,7 @@ from nsqfast.spark.source.partition import (
     read_partition,
 )
 from nsqfast.spark.source.stream import HAS_ADMISSION, NsqStreamReader
-from nsqfast.spark.spool.identity import SpoolError
-from nsqfast.spark.spool.locks import QUERY, RECEIVER, Lock
+from nsqfast.spark.spool.identity import QUERY, RECEIVER, Lock, SpoolError
 from nsqfast.spark.spool.release import read_released, release_segments
 from nsqfast.spark.spool.schema import SCHEMA
 from nsqfast.spark.spool.segments import list_done, list_segments

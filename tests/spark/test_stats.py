@@ -14,8 +14,8 @@ from matplotlib.dates import num2date
 
 from nsqfast.spark_jobs.compact import main as compact
 from nsqfast.spark_jobs.stats import main
-from nsqfast.spark_jobs.stats_chart import draw_chart, write_chart
 from nsqfast.spark_jobs.stats_figures import Hour
+from nsqfast.spark_jobs.stats_report import draw_chart, write_chart
 from support.lake import FIRST_NS, messages_in, write_messages
 
 HOUR_NS = 3_600_000_000_000

@@ -11,8 +11,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from nsqfast.spark.spool.identity import SpoolError, list_subscription, open_spool, read_identity
-from nsqfast.spark.spool.locks import QUERY, Lock
+from nsqfast.spark.spool.identity import (
+    QUERY,
+    Lock,
+    SpoolError,
+    list_subscription,
+    open_spool,
+    read_identity,
+)
 from nsqfast.spark.spool.reading import read_batches
 from nsqfast.spark.spool.release import read_released, release_segments, remove_done
 from nsqfast.spark.spool.schema import SCHEMA
@@ -389,7 +395,7 @@ def test_a_folder_has_one_writer(spool, writer):
 
 def test_a_lock_ends_with_its_process(spool):
     code = (
-        "import sys; from pathlib import Path; from nsqfast.spark.spool.locks import Lock\n"
+        "import sys; from pathlib import Path; from nsqfast.spark.spool.identity import Lock\n"
         "lock = Lock.take(Path(sys.argv[1]), 'x'); print('held', flush=True); sys.stdin.read()"
     )
     path = spool / QUERY

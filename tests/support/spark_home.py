@@ -5,7 +5,7 @@ import sys
 
 import pyspark
 
-from nsqfast.spark.workers import link_home
+from nsqfast.spark.runtime import link_home
 
 from .suites import ROOT
 

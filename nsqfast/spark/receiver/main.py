@@ -38,8 +38,7 @@ async def _live(options: Options) -> int:
 async def _receive(options: Options) -> None:
     # Late, so that --help and a wrong flag answer at once.
     with needs("the spool", "arrow"):
-        from nsqfast.spark.receiver.figures import ServiceFigures
-        from nsqfast.spark.receiver.service import Service
+        from nsqfast.spark.receiver.service import Service, ServiceFigures
     from nsqfast.net.descriptor_reserve import raise_descriptor_limit
     from nsqfast.tools.shared.metrics import MetricsServer
 

@@ -18,14 +18,12 @@ from pyspark.sql.datasource import (
 )
 
 from nsqfast.errors import OptionsError
-from nsqfast.spark.errors import errors_as_lines
+from nsqfast.spark.failures import errors_as_lines
 from nsqfast.spark.logs import log, set_up_worker_log
-from nsqfast.spark.sink.columns import check_columns
 from nsqfast.spark.sink.connection import borrow_connection, drop_connection
-from nsqfast.spark.sink.counts import Counts
 from nsqfast.spark.sink.options import SinkOptions, parse_options
-from nsqfast.spark.sink.publisher import Publisher
-from nsqfast.spark.sink.rows import cut_publishes, read_rows
+from nsqfast.spark.sink.publisher import Counts, Publisher
+from nsqfast.spark.sink.rows import check_columns, cut_publishes, read_rows
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

@@ -1,12 +1,9 @@
 """The source: Spark reads what receivers took from nsqd into a spool, in streams and in batches.
 
     options.py      what the user says of it, and the columns
-    offset.py       how far a query has come: Spark's offsets
+    offsets.py      how far a query has come, what a batch takes, and what becomes of messages that are not there
     listing.py      which segments there are, without reading a folder that did not change
-    admission.py    what one batch of a stream takes
-    planning.py     which segments are between two offsets, and how they are divided into tasks
     partition.py    a task: segments become batches
-    loss.py         what becomes of messages that are not there
     own_receiver.py the receiver that a query has of its own
     query.py        what the one query of a spool holds: its lock, its receiver
     stream.py       spark.readStream.format("nsq")

@@ -13,14 +13,11 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from nsqfast.spark.errors import errors_as_lines
-from nsqfast.spark.source.loss import LossPolicy
-from nsqfast.spark.source.offset import Offset
+from nsqfast.spark.failures import errors_as_lines
+from nsqfast.spark.source.offsets import LossPolicy, Offset, find_waiting, segments_between
 from nsqfast.spark.source.options import SourceOptions, check_schema
 from nsqfast.spark.source.partition import SpoolPartition, make_partitions, read_partition
-from nsqfast.spark.source.planning import segments_between
 from nsqfast.spark.source.query import SpoolQuery, take_lock
-from nsqfast.spark.source.waiting import find_waiting
 from nsqfast.spark.spool.identity import SpoolError, read_identity
 from nsqfast.spark.spool.release import release_segments
 from nsqfast.spark.spool.segments import Segment, list_segments

@@ -7,10 +7,9 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from nsqfast.spark.errors import errors_as_lines
-from nsqfast.spark.source.loss import LossPolicy
+from nsqfast.spark.failures import errors_as_lines
+from nsqfast.spark.source.offsets import LossPolicy, divide
 from nsqfast.spark.source.options import SourceOptions
-from nsqfast.spark.source.planning import divide
 from nsqfast.spark.spool.identity import SpoolError, read_identity
 from nsqfast.spark.spool.reading import read_batches
 from nsqfast.spark.spool.schema import SCHEMA

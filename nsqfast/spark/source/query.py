@@ -7,11 +7,18 @@ from typing import TYPE_CHECKING, Self
 
 from nsqfast.program.logs import logger
 from nsqfast.spark.source.listing import Listing
-from nsqfast.spark.source.loss import LossPolicy
-from nsqfast.spark.source.offset import Offset
+from nsqfast.spark.source.offsets import LossPolicy, Offset
 from nsqfast.spark.source.options import SourceOptions
-from nsqfast.spark.spool.identity import Identity, SpoolError, open_spool, read_identity
-from nsqfast.spark.spool.locks import QUERY, RECEIVER, Lock, is_held
+from nsqfast.spark.spool.identity import (
+    QUERY,
+    RECEIVER,
+    Identity,
+    Lock,
+    SpoolError,
+    is_held,
+    open_spool,
+    read_identity,
+)
 from nsqfast.spark.spool.release import release_segments, remove_done
 from nsqfast.spark.spool.segments import list_segments
 from nsqfast.wire.gotext import os_error

@@ -14,16 +14,19 @@ from pyspark.sql.datasource import DataSourceStreamReader
 
 from nsqfast.errors import OptionsError
 from nsqfast.program import logs
-from nsqfast.spark.errors import errors_as_lines, is_spark_process
-from nsqfast.spark.source.admission import Limit, admit
+from nsqfast.spark.failures import errors_as_lines, is_spark_process
 from nsqfast.spark.source.listing import measure_lag
-from nsqfast.spark.source.loss import LossPolicy
-from nsqfast.spark.source.offset import Offset
+from nsqfast.spark.source.offsets import (
+    Limit,
+    LossPolicy,
+    Offset,
+    admit,
+    find_waiting,
+    segments_between,
+)
 from nsqfast.spark.source.options import SourceOptions, check_schema
 from nsqfast.spark.source.partition import SpoolPartition, make_partitions, read_partition
-from nsqfast.spark.source.planning import segments_between
 from nsqfast.spark.source.query import SpoolQuery, check_epoch
-from nsqfast.spark.source.waiting import find_waiting
 from nsqfast.spark.spool.identity import SpoolError
 from nsqfast.spark.spool.segments import Segment
 

@@ -2,7 +2,7 @@
 
     SPOOL/
         SPOOL.json                              its subscription, and its epoch     (identity.py)
-        QUERY.lock                              locked by the only query reading it (locks.py)
+        QUERY.lock                              locked by the only query reading it (identity.py)
         <receiver>/                             one receiver's folder
             LOCK                                locked by the receiver
             RELEASED                            the number of the last released segment (release.py)

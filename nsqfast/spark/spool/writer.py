@@ -17,8 +17,7 @@ import pyarrow as pa
 from zlib_ng import zlib_ng
 
 from nsqfast.spark.spool import parquet, trailer
-from nsqfast.spark.spool.identity import read_identity
-from nsqfast.spark.spool.locks import RECEIVER, Lock
+from nsqfast.spark.spool.identity import RECEIVER, Lock, read_identity
 from nsqfast.spark.spool.release import read_released, release_names
 from nsqfast.spark.spool.schema import SCHEMA
 from nsqfast.spark.spool.segments import (

@@ -1,17 +1,129 @@
-"""The chart of stats: the messages of each hour by topic, as PNG or SVG."""
+"""The figures of stats for people: a table on standard output, and a chart of each hour by topic as PNG or SVG."""
 
 import io
 import os
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
 from nsqfast.errors import OptionsError
 from nsqfast.program.extras import needs
+from nsqfast.program.stdout import print_text
 from nsqfast.spark_jobs.stats_figures import Hour
 from nsqfast.wire.gotext import os_error
+
+NOTHING = "–"
+KIB = 1024
+UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86_400
+
+
+def show_number(number: float | None) -> str:
+    """With commas."""
+    return NOTHING if number is None else f"{number:,.0f}"
+
+
+def _short(number: float) -> str:
+    """With one decimal place, if that is not zero."""
+    return f"{number:.1f}".removesuffix(".0")
+
+
+def show_bytes(size: float) -> str:
+    """1536 is 1.5 KiB."""
+    unit = 0
+    while size >= KIB and unit < len(UNITS) - 1:
+        size /= KIB
+        unit += 1
+    return f"{size:,.0f} B" if unit == 0 else f"{_short(size)} {UNITS[unit]}"
+
+
+def show_seconds(time_s: float | None) -> str:
+    """In a suitable unit; a negative time means that two clocks differ."""
+    if time_s is None:
+        return NOTHING
+    size = abs(time_s)
+    if size < 1:
+        return f"{time_s * 1000:.0f} ms"
+    if size < MINUTE_S:
+        return f"{_short(time_s)} s"
+    if size < HOUR_S:
+        return f"{_short(time_s / MINUTE_S)} min"
+    if size < DAY_S:
+        return f"{_short(time_s / HOUR_S)} h"
+    return f"{_short(time_s / DAY_S)} d"
+
+
+# In a file or a pipe nothing is cut off.
+WIDTH_MAX = 200
+COLUMNS = (
+    "topic", "hour (UTC)", "messages", "bytes", "duplicates", "redelivered", "attempts", "max",
+    "delay p50", "p95", "p99", "max",
+)  # fmt: skip
+
+
+def print_table(hours: Sequence[Hour]) -> None:
+    """Print a row for each topic and hour, and one for all."""
+    table = Table(box=box.SIMPLE_HEAD, show_footer=True)
+    for number, (name, footer) in enumerate(zip(COLUMNS, _total(hours), strict=True)):
+        table.add_column(
+            name, footer=footer, justify="left" if number < 2 else "right", no_wrap=True
+        )
+    for hour in hours:
+        table.add_row(*_cells(hour))
+    width = None if sys.stdout.isatty() else WIDTH_MAX
+    console = Console(file=sys.stdout, width=width)
+    with console.capture() as shown:
+        console.print(table)
+    print_text(shown.get().removesuffix("\n"))
+
+
+def _cells(hour: Hour) -> list[Text]:
+    return [
+        Text(text)
+        for text in (
+            hour.topic,
+            f"{hour.date} {hour.hour}",
+            show_number(hour.messages),
+            show_bytes(hour.bytes),
+            show_number(hour.duplicates),
+            show_number(hour.redelivered),
+            "–" if hour.attempts_mean is None else f"{hour.attempts_mean:.2f}",
+            show_number(hour.attempts_max),
+            show_seconds(hour.delay_p50_s),
+            show_seconds(hour.delay_p95_s),
+            show_seconds(hour.delay_p99_s),
+            show_seconds(hour.delay_max_s),
+        )
+    ]
+
+
+def _total(hours: Sequence[Hour]) -> list[str]:
+    """Return the last row; percentiles and means of all cannot be computed from those of the hours."""
+    attempts = [hour.attempts_max for hour in hours if hour.attempts_max is not None]
+    delays_s = [hour.delay_max_s for hour in hours if hour.delay_max_s is not None]
+    return [
+        "all",
+        "",
+        show_number(sum(hour.messages for hour in hours)),
+        show_bytes(sum(hour.bytes for hour in hours)),
+        show_number(sum(hour.duplicates for hour in hours)),
+        show_number(sum(hour.redelivered for hour in hours)),
+        "",
+        show_number(max(attempts, default=None)),
+        "",
+        "",
+        "",
+        show_seconds(max(delays_s, default=None)),
+    ]
+
 
 with needs("--chart", "chart"):
     from matplotlib import rc_context

@@ -1,7 +1,8 @@
-"""Explains in one line what failed inside Spark, and whether another attempt may succeed."""
+"""What fails in Spark, in one line for the operator without its traceback, and whether another attempt may succeed."""
 
 import contextlib
 import logging
+import os
 import re
 from collections.abc import Iterator
 
@@ -142,3 +143,24 @@ def _unwrapped(text: str) -> str:
 def _shorten(text: str) -> str:
     line = " ".join(text.split())
     return line if len(line) <= SHOWN_SIZE else f"{line[:SHOWN_SIZE]} ..."
+
+
+# Variables with this prefix exist only in the Python processes that Spark starts.
+WORKER_PREFIX = "PYTHON_WORKER_FACTORY_"
+HIDE_VARIABLE = "SPARK_HIDE_TRACEBACK"
+
+
+def is_spark_process() -> bool:
+    """Whether Spark started this process, and ends it."""
+    return any(name.startswith(WORKER_PREFIX) for name in os.environ)
+
+
+@contextlib.contextmanager
+def errors_as_lines() -> Iterator[None]:
+    """Wrap what Spark calls in a process of its own; the error ends that process, so it hides no other error."""
+    try:
+        yield
+    except NsqfastError:
+        if is_spark_process():
+            os.environ[HIDE_VARIABLE] = "1"
+        raise
