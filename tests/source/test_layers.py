@@ -1,6 +1,7 @@
 """Imports point one way: along docs/ARCHITECTURE.md from package to package, and nowhere in a circle."""
 
 import re
+from collections import Counter
 from graphlib import CycleError, TopologicalSorter
 
 import pytest
@@ -13,6 +14,13 @@ ROOMS = ("core", "protocol", "storage", "broker", "server")
 # What others may know of the room `storage`; the rest of it is an engine's own.
 CONTRACT = {
     f"nsqfast._ext.storage.{name}" for name in ("engine", "engines", "scan", "disposal", "health")
+}
+# Modules of fewer lines that only one other imports are part of that one, except these.
+SHORT_LINES = 40
+INTERFACES = {
+    "nsqfast._ext.storage.engines": "the one place that knows every engine, so that the broker knows none",
+    "nsqfast.nsqd.embedded_server": "imported late: who uses nsqfast.embedded is told first which packages are missing",
+    "nsqfast.testing.cases": "imported late, as unittest is",
 }
 CLASS = re.compile(r"^cdef class (\w+)", re.MULTILINE)
 UNTYPED = re.compile(
@@ -66,6 +74,17 @@ def join_packages(graph, parent):
             found = {other[1] for name in targets if (other := inside.match(name))}
             joined.setdefault(own[1], set()).update(found - {own[1]})
     return joined
+
+
+def find_short(graph, lines):
+    """Modules of fewer than SHORT_LINES that exactly one other imports; a package holds more than its own lines."""
+    importers = {name: [each for each in graph if name in graph[each]] for name in graph}
+    packages = {name.rpartition(".")[0] for name in graph}
+    return {
+        name
+        for name, found in importers.items()
+        if len(found) == 1 and lines[name] < SHORT_LINES and name not in packages
+    }
 
 
 def find_types(text, types):
@@ -136,6 +155,19 @@ def test_finds_a_circle_of_packages_that_no_module_makes():
     assert join_packages(graph, "p") == {"a": {"b"}, "b": {"a"}}
     with pytest.raises(CycleError):
         TopologicalSorter(join_packages(graph, "p")).prepare()
+
+
+def test_no_short_module_has_one_importer(graph):
+    lines = Counter()
+    for path in imports.list_package_sources():
+        lines[imports.name_package_and_module(path)[1]] += len(path.read_text().splitlines())
+    product = {name: used for name, used in graph.items() if name.startswith("nsqfast")}
+    assert find_short(product, lines) == INTERFACES.keys()
+
+
+def test_finds_short_modules():
+    graph = {"p.a": {"p.b", "p.c", "p.d"}, "p.b": {"p.c"}, "p.c": set(), "p.d": set()}
+    assert find_short(graph, {"p.a": 1, "p.b": 39, "p.c": 1, "p.d": 40}) == {"p.b"}
 
 
 def test_no_room_of_a_broker_has_objects_of_a_room_above():
