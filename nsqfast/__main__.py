@@ -10,8 +10,7 @@ Exit status 0, 2 for a word that is no program; otherwise the program's own.
 import importlib
 import sys
 
-from nsqfast.program.overview import VERSION_LINES, compose_overview
-from nsqfast.program.programs import PREFIX, PROGRAMS
+from nsqfast.program.overview import PREFIX, PROGRAMS, VERSION_LINES, compose_overview
 from nsqfast.program.stdout import print_text
 
 _HELP = ("--help", "-help", "-h")

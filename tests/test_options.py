@@ -7,8 +7,8 @@ import textwrap
 import pytest
 
 from nsqfast import __version__
+from nsqfast.dev.manual import list_settings
 from nsqfast.dev.manual_facts import FACTS
-from nsqfast.dev.settings import list_settings
 from nsqfast.errors import OptionsError
 from nsqfast.nsqd.options import Options, default_node_id, expand_statsd_prefix, parse, validate
 from nsqfast.program.command_line import split_flags

@@ -6,7 +6,7 @@ import pytest
 
 from nsqfast import NSQ_VERSION
 from nsqfast.program import overview
-from nsqfast.program.programs import PROGRAMS
+from nsqfast.program.overview import PROGRAMS
 from support.commands import run_command
 from support.plain_install import read_project
 

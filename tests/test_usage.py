@@ -9,7 +9,7 @@ import pytest
 
 from nsqfast.program.command_line import flags_or_help
 from nsqfast.program.options import STRING, FlagError, Option, by_group, declared, defaults
-from nsqfast.program.programs import PROGRAMS
+from nsqfast.program.overview import PROGRAMS
 from nsqfast.program.usage import usage
 from nsqfast.spark_jobs.main import JOBS
 from nsqfast.tools.completion.programs import MODULES

@@ -4,22 +4,151 @@ python -m nsqfast.dev.manual man deploy/man
 python -m nsqfast.dev.manual samples deploy/config
 """
 
+import dataclasses
+import importlib
+import json
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from nsqfast.dev.manual_facts import FACTS, Facts
-from nsqfast.dev.sample_config import compose_sample
-from nsqfast.dev.settings import Settings, list_settings
-from nsqfast.program.options import Option, by_group
+from nsqfast.program.options import Common, Option, by_group, declared, defaults, to_toml
 from nsqfast.program.usage import KEYS, SYNTAX, describe
-from nsqfast.tools.completion.programs import DAEMONS
+from nsqfast.tools.completion.programs import DAEMONS, JOBS, MODULES, WITHOUT_VERSION
+
+# Defaults that come from the host: in words, and one that a file may show.
+OF_HOST: dict[str, tuple[str, object]] = {
+    "broadcast_address": ("the name of the host", "broker-1.example.com"),
+    "node_id": ("a number made from the name of the host", 1),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The options of a program, or of one of its jobs."""
+
+    about: str
+    options: list[Option]
+    defaults: dict[str, Any]
+    job: str = ""
+
+    @property
+    def has_config(self) -> bool:
+        """Whether there is --config."""
+        return any(item.flag == "config" for item in self.options)
+
+
+def list_settings(program: str) -> list[Settings]:
+    """One for most programs, none for a program without flags, one for each job of nsqfast-spark."""
+    if program in JOBS:
+        return _list_settings_of_jobs(importlib.import_module(JOBS[program]).JOBS)
+    if program not in MODULES:
+        return []
+    module = importlib.import_module(MODULES[program])
+    common = declared(Common)
+    if program not in DAEMONS:
+        shared = [] if program in WITHOUT_VERSION else ["version"]
+        common = [item for item in common if item.flag in shared]
+    options = [*common, *declared(module.Options)]
+    plain = {**defaults(Common), **defaults(module.Options)}
+    return [Settings(getattr(module, "ABOUT", ""), _show_in_words(options), plain)]
+
+
+def _list_settings_of_jobs(jobs: dict[str, str]) -> list[Settings]:
+    abouts = importlib.import_module("nsqfast.spark_jobs.options").ABOUTS
+    common = [item for item in declared(Common) if item.flag == "version"]
+    found = []
+    for job, name in jobs.items():
+        cls = importlib.import_module(name).Options
+        plain = {**defaults(Common), **defaults(cls)}
+        found.append(Settings(abouts[job], [*common, *declared(cls)], plain, job))
+    return found
+
+
+def _show_in_words(options: Iterable[Option]) -> list[Option]:
+    """The same options; of a default that comes from the host a description shows words instead."""
+
+    def replace(item: Option) -> Option:
+        words = OF_HOST[item.attribute][0]
+        return dataclasses.replace(item, kind=dataclasses.replace(item.kind, show=lambda _: words))
+
+    return [replace(item) if item.attribute in OF_HOST else item for item in options]
+
+
+# A daemon's config file for the systemd units: every setting with its help and its default, commented out, except that
+# nobody reaches it from elsewhere and that connections have a limit.
+
+
+SAMPLE_WIDTH = 100
+EVERYWHERE, HERE = "0.0.0.0:", "127.0.0.1:"
+CONNECTIONS_MAX = 10_000
+
+
+def compose_sample(program: str) -> str:
+    """The text of a daemon's file."""
+    (settings,) = list_settings(program)
+    head = (
+        f"Settings of {program}, for --config. A line that begins with # and a name is a setting with its default: "
+        "remove the # to change it. The lines without # let only this machine reach the daemon and limit its "
+        f"connections. A flag on the command line overrides this file. See {program}(1)."
+    )
+    lines = _comment(head)
+    for title, items in by_group(settings.options).items():
+        items = [item for item in items if item.key]  # noqa: PLW2901 - those that a file can set
+        if items:
+            lines += ["", "", f"# ---- {title}"]
+        for item in items:
+            value = settings.defaults[item.attribute]
+            closed = _close(item, value)
+            if closed is None:
+                lines += [
+                    "",
+                    *_comment(_help(item)),
+                    f"#{item.key} = {_value(item, settings.defaults)}",
+                ]
+            else:
+                text = f"{item.help} (default {json.dumps(value)})"
+                lines += ["", *_comment(text), f"{item.key} = {json.dumps(closed)}"]
+    return "\n".join(lines) + "\n"
+
+
+def _close(item: Option, value: object) -> str | int | None:
+    """What stands there instead of an address on every interface, or of any number of connections; else None."""
+    if isinstance(value, str) and value.startswith(EVERYWHERE):
+        return value.replace(EVERYWHERE, HERE)
+    return CONNECTIONS_MAX if item.key == "max_connections" and value == 0 else None
+
+
+def _comment(text: str) -> list[str]:
+    return textwrap.wrap(
+        text,
+        SAMPLE_WIDTH,
+        initial_indent="# ",
+        subsequent_indent="# ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _help(item: Option) -> str:
+    words = OF_HOST.get(item.attribute)
+    return f"{item.help} (default {words[0]})" if words else item.help
+
+
+def _value(item: Option, defaults: dict[str, Any]) -> str:
+    """The default as TOML writes it."""
+    if item.attribute in OF_HOST:
+        return json.dumps(OF_HOST[item.attribute][1])
+    return to_toml(item.kind, defaults[item.attribute])
+
 
 DATE = "2026-11-24"  # of the last change to what is not made from the options
 SAMPLES = "share/nsqfast/config"  # where the wheel puts them, see pyproject.toml
-WIDTH = 78
+PAGE_WIDTH = 78
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -169,7 +298,7 @@ def _italic(text: str) -> str:
 
 
 def _lines(text: str) -> list[str]:
-    wrapped = textwrap.wrap(text, WIDTH, break_long_words=False, break_on_hyphens=False)
+    wrapped = textwrap.wrap(text, PAGE_WIDTH, break_long_words=False, break_on_hyphens=False)
     return [_escape(line) for line in wrapped]
 
 

@@ -8,9 +8,8 @@ import tomllib
 
 import pytest
 
-from nsqfast.dev.manual import compose_files
+from nsqfast.dev.manual import compose_files, list_settings
 from nsqfast.dev.manual_facts import FACTS
-from nsqfast.dev.settings import list_settings
 from nsqfast.program.command_line import split_flags
 from support.server import ROOT
 

@@ -5,8 +5,7 @@ import tomllib
 
 import pytest
 
-from nsqfast.dev.manual import compose_files
-from nsqfast.dev.settings import OF_HOST, list_settings
+from nsqfast.dev.manual import OF_HOST, compose_files, list_settings
 from nsqfast.program.config_file import read_config
 from nsqfast.tools.completion.programs import DAEMONS
 from support.server import ROOT

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 from nsqfast import __version__
-from nsqfast.program.programs import PROGRAMS
+from nsqfast.program.overview import PROGRAMS
 from reporting.charts import SUMMARY
 from support.imports import ROOT
 from support.plain_install import read_project

@@ -18,9 +18,9 @@ from nsqfast.errors import OptionsError
 from nsqfast.spark.failures import explain, is_permanent
 from nsqfast.spark.runtime import own_home
 from nsqfast.spark_jobs import main
+from nsqfast.spark_jobs.ingest import run_query
 from nsqfast.spark_jobs.job import Stop, run_job
 from nsqfast.spark_jobs.options import JobOptions, parser
-from nsqfast.spark_jobs.streams import run_query
 from nsqfast.tools.shared.program import ToolError
 
 UMASK = "spark.hadoop.fs.permissions.umask-mode"
@@ -202,7 +202,7 @@ class FakeQuery:
 
 
 def test_a_query_is_started_again_when_the_reason_passes(monkeypatch, caplog):
-    monkeypatch.setattr("nsqfast.spark_jobs.streams.FIRST_WAIT_S", 0.001)
+    monkeypatch.setattr("nsqfast.spark_jobs.ingest.FIRST_WAIT_S", 0.001)
     queries = [FakeQuery(RuntimeError("once")), FakeQuery(RuntimeError("twice")), FakeQuery(None)]
     run_query(lambda: queries.pop(0), Stop(), 2)
     assert queries == []

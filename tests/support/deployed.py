@@ -6,7 +6,7 @@ import re
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from nsqfast.dev.settings import list_settings
+from nsqfast.dev.manual import list_settings
 from nsqfast.program.command_line import split_flags
 from nsqfast.tools.completion.programs import DAEMONS
 from support.server import ROOT

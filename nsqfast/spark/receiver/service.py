@@ -14,9 +14,9 @@ from prometheus_client.registry import Collector
 from nsqfast.client.config import seconds
 from nsqfast.errors import NsqfastError
 from nsqfast.spark.receiver.drain import Drain
+from nsqfast.spark.receiver.group import Pulse
 from nsqfast.spark.receiver.known import KnownMessages, last_sealed_ns
 from nsqfast.spark.receiver.options import FREE_PART, FREE_SIZE, NS, Options, make_config
-from nsqfast.spark.receiver.pulse import Pulse
 from nsqfast.spark.receiver.releasing import Releaser
 from nsqfast.spark.receiver.room import LISTING_REST, Room, count_spool, free_floor
 from nsqfast.spark.receiver.sealer import Limits, Sealer
