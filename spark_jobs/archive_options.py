@@ -14,7 +14,7 @@ from nsqfast.program.options import (
     option,
     text_such_as,
 )
-from nsqfast.spark_jobs.options import JobOptions, TopicOptions
+from nsqfast.spark_jobs.options import InputOptions, JobOptions
 from nsqfast.tools.replay.options import parse_time_ns
 from nsqfast.wire.names import describe_invalid, is_valid_name
 
@@ -22,7 +22,7 @@ SKIP, KEEP = "skip", "keep"
 
 
 @dataclass(slots=True)
-class Options(TopicOptions, JobOptions):
+class Options(InputOptions, JobOptions):
     """Durations are in nanoseconds, with the suffix `_ns`."""
 
     # fmt: off
@@ -55,9 +55,7 @@ class Options(TopicOptions, JobOptions):
     def check(self) -> None:
         """PlainError: an option is missing or cannot be honoured."""
         JobOptions.check(self)
-        self.check_topics()
-        if not self.input:
-            raise PlainError("--input required")
+        self.check_input()
         if not self.output:
             raise PlainError("--output required")
         for word in self.input:

@@ -15,13 +15,13 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from nsqfast.errors import OptionsError
-from nsqfast.program.options import BOOL, INT, STRING, STRINGS, PlainError, option
+from nsqfast.program.options import BOOL, INT, STRING, PlainError, option
 from nsqfast.program.stdout import print_text
 from nsqfast.spark_jobs import layout
 from nsqfast.spark_jobs.folders import Folder, delete_batches, no_pattern
 from nsqfast.spark_jobs.job import EXIT_OK, Job, run_job
 from nsqfast.spark_jobs.messages import INGESTED, read_messages
-from nsqfast.spark_jobs.options import JobOptions, TopicOptions, parser
+from nsqfast.spark_jobs.options import InputOptions, JobOptions, parser
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,12 +33,10 @@ TARGET_SIZE = 128 << 20
 
 
 @dataclass(slots=True)
-class Options(TopicOptions, JobOptions):
+class Options(InputOptions, JobOptions):
     """As on the command line."""
 
     # fmt: off
-    input: list[str] = option(
-        STRINGS, [], "folder that ingest, load-archives or compact wrote (repeatable)", group="Input and output")
     output: str = option(STRING, "", "folder to write to; empty, or left by a run of the same command that did not end")
 
     dedupe: bool = option(
@@ -50,9 +48,7 @@ class Options(TopicOptions, JobOptions):
     def check(self) -> None:
         """PlainError: an option is missing or cannot be honoured."""
         JobOptions.check(self)
-        self.check_topics()
-        if not self.input:
-            raise PlainError("--input required")
+        self.check_input()
         if not self.output:
             raise PlainError("--output required")
         if self.target_size < 1:

@@ -1,8 +1,8 @@
 """Flags that several jobs share; syntax and exit status are those of nsqfast's other tools.
 
     @dataclass(slots=True)
-    class Options(TopicOptions, JobOptions):
-        input: list[str] = option(STRINGS, [], "folder to read (repeatable)", group="Input")
+    class Options(InputOptions, JobOptions):
+        output: str = option(STRING, "", "folder to write to")
 
 This module imports no pyspark: --help, completion and a wrong flag answer at once, even if Spark is not installed.
 """
@@ -96,6 +96,22 @@ class TopicOptions:
             re.compile(self.topic_pattern)
         except re.error as error:
             raise PlainError(f"--topic-pattern: {self.topic_pattern!r}: {error}") from None
+
+
+@dataclass
+class InputOptions(TopicOptions):
+    """Folders of messages to read, and the topics of them to take; it has no slots, either."""
+
+    # fmt: off
+    input: list[str] = option(
+        STRINGS, [], "folder that ingest, load-archives or compact wrote (repeatable)", group="Input and output")
+    # fmt: on
+
+    def check_input(self) -> None:
+        """PlainError: there is no --input, or an invalid topic."""
+        self.check_topics()
+        if not self.input:
+            raise PlainError("--input required")
 
 
 @dataclass

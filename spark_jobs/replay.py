@@ -36,7 +36,7 @@ from nsqfast.spark_jobs import layout
 from nsqfast.spark_jobs.binding import NOTE
 from nsqfast.spark_jobs.folders import Folder
 from nsqfast.spark_jobs.job import EXIT_BAD, EXIT_FAILED, EXIT_OK, Job, run_job
-from nsqfast.spark_jobs.options import JobOptions, TopicOptions, parser
+from nsqfast.spark_jobs.options import InputOptions, JobOptions, parser
 from nsqfast.tools.replay.options import (
     BODY,
     FOREVER_NS,
@@ -59,7 +59,7 @@ BODY_SIZE_MAX = 5 << 20
 
 
 @dataclass(slots=True)
-class Options(TopicOptions, JobOptions):
+class Options(InputOptions, JobOptions):
     """As on the command line."""
 
     # fmt: off
@@ -96,9 +96,7 @@ class Options(TopicOptions, JobOptions):
     def check(self) -> None:
         """PlainError: an option is missing or cannot be honoured."""
         JobOptions.check(self)
-        self.check_topics()
-        if not self.input:
-            raise PlainError("--input required")
+        self.check_input()
         if not (self.nsqd_tcp_address or self.dry_run):
             raise PlainError("--nsqd-tcp-address required (or --dry-run)")
         if self.dedupe not in DEDUPES:

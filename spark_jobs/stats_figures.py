@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from nsqfast.errors import OptionsError
 from nsqfast.program import extras
-from nsqfast.program.options import STRING, STRINGS, PlainError, option
+from nsqfast.program.options import STRING, PlainError, option
 from nsqfast.spark_jobs import layout
 from nsqfast.spark_jobs.folders import Folder
 from nsqfast.spark_jobs.messages import INGESTED, read_messages
-from nsqfast.spark_jobs.options import JobOptions, TopicOptions
+from nsqfast.spark_jobs.options import InputOptions, JobOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -21,12 +21,10 @@ SUFFIXES = (".png", ".svg")
 
 
 @dataclass(slots=True)
-class Options(TopicOptions, JobOptions):
+class Options(InputOptions, JobOptions):
     """As on the command line."""
 
     # fmt: off
-    input: list[str] = option(
-        STRINGS, [], "folder that ingest, load-archives or compact wrote (repeatable)", group="Input and output")
     output: str = option(STRING, "", "folder for the figures as Parquet, with a row for each topic and hour")
     chart: str = option(STRING, "", "file for a chart of the messages per hour by topic, as .png or .svg")
     html: str = option(STRING, "", "deprecated: file for a page with that chart; it goes with 0.4")
@@ -35,9 +33,7 @@ class Options(TopicOptions, JobOptions):
     def check(self) -> None:
         """PlainError: an option is missing or cannot be honoured."""
         JobOptions.check(self)
-        self.check_topics()
-        if not self.input:
-            raise PlainError("--input required")
+        self.check_input()
         if self.chart and Path(self.chart).suffix.lower() not in SUFFIXES:
             raise PlainError(
                 f"--chart: {self.chart}: its name has to end in {' or '.join(SUFFIXES)}"

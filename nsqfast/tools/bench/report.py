@@ -2,13 +2,13 @@
 
 import time
 from dataclasses import asdict, dataclass
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from nsqfast.tools.bench.crew import Crew, Totals, counted
 from nsqfast.tools.bench.options import NS_PER_S, Options
 from nsqfast.tools.bench.plan import Plan
 from nsqfast.tools.bench.worker import Report
+from nsqfast.tools.shared.output import Progress
 
 # From this share of the workers' time on, the generator was the limit.
 BUSY_SHARE = 0.9
@@ -154,43 +154,16 @@ def remarks(result: Result, goal: int) -> list[str]:
     return found
 
 
-class Meter:
-    """Shows the count if there is one, otherwise the time."""
+class Meter(Progress):
+    """A progress bar that shows the count if there is one, otherwise the time."""
 
     def __init__(self, plan: Plan, crew: Crew) -> None:
-        # Imported late, because most runs have nobody watching.
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
         self._crew = crew
         self._mode = plan.options.mode
         self._runfor_s = plan.options.runfor_ns / NS_PER_S
         self._goal = plan.goal
         self._before = (0.0, 0)
-        self._bar = Progress(
-            TextColumn(self._mode),
-            BarColumn(),
-            TextColumn("{task.fields[messages]} messages, {task.fields[rate]}/s, left"),
-            TimeRemainingColumn(),
-            console=Console(stderr=True),
-            auto_refresh=False,
-            transient=True,
-        )
-        self._task = self._bar.add_task(
-            self._mode, total=self._goal or self._runfor_s, messages="0", rate="0"
-        )
-
-    def __enter__(self) -> Self:
-        self._bar.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        place: TracebackType | None,
-    ) -> None:
-        self._bar.stop()
+        super().__init__(self._mode, self._goal or self._runfor_s)
 
     def look(self) -> None:
         """Show the progress; the rate is that since the last call."""
@@ -203,5 +176,4 @@ class Meter:
         rate = (messages - before) / (now_s - before_s) if before_s else 0.0
         elapsed_s = now_s - totals.started_ns / NS_PER_S
         done = messages if self._goal else min(elapsed_s, self._runfor_s)
-        self._bar.update(self._task, completed=done, messages=f"{messages:,}", rate=f"{rate:,.0f}")
-        self._bar.refresh()
+        self.show(done, messages, rate)

@@ -94,9 +94,9 @@ def is_watched() -> bool:
 
 
 class Progress:
-    """`total` is the number of bytes to read, or None if unknown. Shows messages, their rate and the time left."""
+    """`total` is what there is to do, such as bytes, or None if unknown. Shows messages, rate and time left."""
 
-    def __init__(self, title: str, total: int | None) -> None:
+    def __init__(self, title: str, total: float | None) -> None:
         # Imported late, because most runs have nobody watching.
         from rich.console import Console
         from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
@@ -126,14 +126,18 @@ class Progress:
     ) -> None:
         self._bar.stop()
 
-    def show(self, done: int, messages: int) -> None:
-        """This many bytes and messages are done; drawn a few times a second, however often it is called."""
+    def show(self, done: float, messages: int, rate: float | None = None) -> None:
+        """This much and so many messages are done; drawn a few times a second, however often it is called.
+
+        The rate is that since the beginning, unless the caller knows a better one.
+        """
         now_s = time.monotonic()
         if now_s < self._next_s:
             return
         self._next_s = now_s + INTERVAL_S
         # Not earlier: lines about connections should appear above the bar.
         self._bar.start()
-        rate = messages / (now_s - self._begun_s) if now_s > self._begun_s else 0.0
+        if rate is None:
+            rate = messages / (now_s - self._begun_s) if now_s > self._begun_s else 0.0
         self._bar.update(self._task, completed=done, messages=f"{messages:,}", rate=f"{rate:,.0f}")
         self._bar.refresh()
