@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import dataclasses
+import ssl
 
 import pytest
 
@@ -353,3 +354,23 @@ async def test_the_end_is_an_error_for_who_still_waits(upstream, node):
     await upstream.close()
     assert str(await task)
     assert len(node.requests) == 1
+
+
+@pytest.mark.parametrize("method", ["get", "post"])
+def test_a_certificate_that_is_not_trusted_is_the_reason(certificates, method):
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificates.path("server.crt"), certificates.path("server.key"))
+
+    async def work(upstream, node):
+        server = await asyncio.start_server(node.serve, "127.0.0.1", 0, ssl=context)
+        url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with server:
+            with pytest.raises(UpstreamError) as caught:
+                await getattr(upstream, method)(url, "/x")
+        reason = "tls: unable to get local issuer certificate"
+        assert str(caught.value) == f"{url}/x: {reason}"
+        dialled = f"dial tcp {url.removeprefix('https://')}: {reason}"
+        assert caught.value.message == f'{method.title()} "{url}/x": {dialled}'
+        assert node.requests == []
+
+    run(work, says(PLAIN))

@@ -248,7 +248,7 @@ def _told(method: str, url: str, error: Exception) -> UpstreamError:
     """In our words, and in those of Go's HTTP client as far as the error allows."""
     cause = error.cause if isinstance(error, UnreachableError) else error
     ours = theirs = _words_of(cause)
-    if cause is not error and not isinstance(cause, ssl.SSLError):
+    if cause is not error:
         theirs = f"dial tcp {_address(url)}: {_dialled(cause, ours)}"
     elif ours == "no answer in time":
         theirs = "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
