@@ -76,8 +76,9 @@ cdef class MemoryTopic(TopicStore):
         return MemoryQueue(self.store, is_ephemeral)
 
     cdef ChannelStore open_channel(self, str name, bint is_ephemeral):
-        self.stores.append(self.open_queue(f"{self.name}:{name}", is_ephemeral))
-        return self.stores[len(self.stores) - 1]
+        cdef ChannelStore store = self.open_queue(f"{self.name}:{name}", is_ephemeral)
+        self.stores.append(store)
+        return store
 
     cdef int forget_channel(self, ChannelStore channel) except -1:
         self.stores.remove(channel)
