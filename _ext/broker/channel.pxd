@@ -9,6 +9,7 @@ from nsqfast._ext.broker.message_queue cimport MessageQueue
 from nsqfast._ext.broker.ready_ring cimport ReadyRing
 from nsqfast._ext.broker.timeouts cimport Timeouts
 from nsqfast._ext.core.budget cimport Budget
+from nsqfast._ext.core.clock cimport Clock
 from nsqfast._ext.core.heap cimport Timers
 from nsqfast._ext.core.histogram cimport Histogram
 from nsqfast._ext.core.latency cimport Latency
@@ -39,6 +40,8 @@ cdef class Channel(MessageQueue):
     cdef uint64_t missed_count       # messages of the postponed writes that came before this channel existed
     cdef Store store
     cdef Timers timers
+    cdef Clock clock
+    cdef uint64_t last_number        # of a consumer that joined
     cdef InFlightTable table         # id -> delivery, those in flight: to a member, or in `returning`
     cdef Timeouts timeouts           # the members with messages in flight
     cdef list returning              # in-flight queues of consumers that left, to be queued again

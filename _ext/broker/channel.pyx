@@ -7,7 +7,6 @@ from libc.stdint cimport INT64_MAX, int64_t, uint64_t
 from nsqfast._ext.broker.consumer cimport DisconnectLater
 from nsqfast._ext.broker.deferrals cimport begin_deferral
 from nsqfast._ext.core.budget cimport begin_part, begin_short_part, is_spent
-from nsqfast._ext.core.clock cimport monotonic_ns, wall_ns
 from nsqfast._ext.core.heap cimport HeapNode
 from nsqfast._ext.core.histogram cimport record
 from nsqfast._ext.core.in_flight_queue cimport InFlightQueue, oldest_published
@@ -31,6 +30,7 @@ cdef class Channel(MessageQueue):
         self.ephemeral = is_ephemeral(name)
         self.backlog = backlog
         self.store, self.timers = store, store.timers
+        self.clock = self.timers.clock
         self.latency = None
         if store.settings.latency_window_ns:
             self.latency = Latency(store.settings.latency_window_ns)
@@ -73,7 +73,7 @@ cdef class Channel(MessageQueue):
 
     cdef int restore_deferred(self) except -1:
         """Defer again what was deferred when the broker stopped."""
-        cdef int64_t due_ns = 0, to_monotonic_ns = monotonic_ns() - wall_ns()
+        cdef int64_t due_ns = 0, to_monotonic_ns = self.clock.monotonic_ns() - self.clock.wall_ns()
         cdef Delivery *delivery = self.backlog.next_found(&due_ns)
         while delivery is not NULL:
             self.defer(delivery, to_monotonic_ns + due_ns)
@@ -95,7 +95,7 @@ cdef class Channel(MessageQueue):
                 self.ready.remove(consumer)
                 continue
             if now_ns == 0:
-                now_ns = monotonic_ns()
+                now_ns = self.clock.monotonic_ns()
             if account.level >= MEMORY_SLOW and self.must_wait():
                 return self.rearm(now_ns + DISK_RETRY_NS)
             try:
@@ -156,8 +156,10 @@ cdef class Channel(MessageQueue):
         return 0
 
     cdef int join(self, Consumer consumer) except -1:
+        self.last_number += 1
+        consumer.number = self.last_number
         consumer.in_flight_queue = InFlightQueue()
-        consumer.held_since_ns = monotonic_ns()
+        consumer.held_since_ns = self.clock.monotonic_ns()
         self.members[consumer.number] = consumer
         return 0
 
@@ -171,7 +173,7 @@ cdef class Channel(MessageQueue):
         consumer.in_flight = 0
         if consumer.in_flight_queue.size and not self.exiting:
             self.returning.append(consumer.in_flight_queue)
-            self.rearm(monotonic_ns())
+            self.rearm(self.clock.monotonic_ns())
         if self.ephemeral and not self.members and not self.exiting:
             self.on_last_left(self.name)
         return 0
@@ -219,12 +221,12 @@ cdef class Channel(MessageQueue):
         self.table.remove_at(entry)
         consumer.in_flight_queue.remove(delivery)
         consumer.in_flight -= 1
-        consumer.held_since_ns = monotonic_ns()
+        consumer.held_since_ns = self.clock.monotonic_ns()
         self.finish_count += 1
         if self.histogram is not None:
-            record(&self.histogram.steps, wall_ns() - delivery.message.timestamp_ns)
+            record(&self.histogram.steps, self.clock.wall_ns() - delivery.message.timestamp_ns)
         if self.latency is not None:
-            self.latency.record(wall_ns() - delivery.message.timestamp_ns, monotonic_ns())
+            self.latency.record(self.clock.wall_ns() - delivery.message.timestamp_ns, self.clock.monotonic_ns())
         self.backlog.done(delivery)
         return DONE
 
@@ -236,11 +238,11 @@ cdef class Channel(MessageQueue):
         if self.exiting:
             return EXITING  # it stays in flight, so it is stored
         self.remove(consumer, delivery)
-        consumer.held_since_ns = monotonic_ns()
+        consumer.held_since_ns = self.clock.monotonic_ns()
         self.requeue_count += 1
         if delay_ns:
             self.backlog.defer(delivery, False)
-            self.defer(delivery, monotonic_ns() + delay_ns)
+            self.defer(delivery, self.clock.monotonic_ns() + delay_ns)
         else:
             self.backlog.requeue(delivery)
         return DONE
@@ -251,7 +253,8 @@ cdef class Channel(MessageQueue):
         cdef Outcome outcome = self.check(consumer, id, &delivery)
         if outcome == DONE:
             consumer.in_flight_queue.remove(delivery)
-            delivery.deadline_ns = min(monotonic_ns() + consumer.timeout_ns, delivery.delivered_ns + in_flight_max_ns)
+            delivery.deadline_ns = min(self.clock.monotonic_ns() + consumer.timeout_ns,
+                                       delivery.delivered_ns + in_flight_max_ns)
             consumer.in_flight_queue.push(delivery)
             if not consumer.is_watched or delivery.deadline_ns < consumer.due.deadline_ns:
                 self.watch(consumer, delivery.deadline_ns)
@@ -364,7 +367,7 @@ cdef class Channel(MessageQueue):
         cdef InFlightQueue queue
         cdef Consumer consumer
         cdef Delivery *delivery
-        cdef int64_t to_wall_ns = wall_ns() - monotonic_ns()
+        cdef int64_t to_wall_ns = self.clock.wall_ns() - self.clock.monotonic_ns()
         self.table = InFlightTable()
         for queue in self.returning:
             while queue.size:

@@ -26,7 +26,7 @@ cdef class Client(Timed):
 
 cdef class Consumer:
     cdef readonly Client client      # its connection; None = there is none
-    cdef uint64_t number             # unique in this process; 0 = no consumer
+    cdef uint64_t number             # unique in its channel; 0 = it has not joined one
     cdef readonly int64_t rdy
     cdef readonly int64_t in_flight
     cdef InFlightQueue in_flight_queue    # what is in flight to it; None until it joins a channel

@@ -11,8 +11,6 @@ cdef enum:
 
 cdef int64_t TAKE_LATER_NS = 1000000
 
-cdef uint64_t last_number = 0
-
 
 cdef class Client(Timed):
     """A connection, which publishes, consumes, or does both."""
@@ -45,11 +43,6 @@ cdef class Client(Timed):
 
 cdef class Consumer:
     """A client that may subscribe to one channel."""
-
-    def __cinit__(self):
-        global last_number
-        last_number += 1
-        self.number = last_number
 
     cdef bint wants(self) noexcept:
         """Whether it wants one more message now."""

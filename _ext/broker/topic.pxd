@@ -5,6 +5,7 @@ from libc.stdint cimport int64_t, uint64_t
 from nsqfast._ext.broker.deferrals cimport DeferredList
 from nsqfast._ext.broker.durability cimport Durability, PostponingQueue
 from nsqfast._ext.broker.takeover cimport Takeover
+from nsqfast._ext.core.clock cimport Clock
 from nsqfast._ext.core.guid cimport GuidFactory
 from nsqfast._ext.core.message cimport Message
 from nsqfast._ext.storage.engine cimport Closing, TopicStore
@@ -27,6 +28,7 @@ cdef class Topic(PostponingQueue):
     cdef bytes name_bytes
     cdef Durability storage
     cdef TopicStore store
+    cdef Clock clock
     cdef GuidFactory guid
     cdef DeferredList deferred   # deferred messages that wait for a first channel
     cdef list channel_list       # Channel, in the order of creation

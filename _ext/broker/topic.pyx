@@ -9,7 +9,6 @@ from nsqfast._ext.broker.deferrals cimport begin_deferral
 from nsqfast._ext.broker.fanout cimport Fanout, count_postponed, is_large
 from nsqfast._ext.broker.takeover cimport AHEAD, PART_OVER, PASSED_ALL, PENDING, Progress, Takeover
 from nsqfast._ext.core.budget cimport Budget, begin_part, is_spent
-from nsqfast._ext.core.clock cimport monotonic_ns, wall_ns
 from nsqfast._ext.core.limits cimport DISK_RETRY_NS
 from nsqfast._ext.core.memory cimport MEMORY_SLOW, account
 from nsqfast._ext.core.message cimport Delivery, get_be32, message_drop, message_new
@@ -39,6 +38,7 @@ cdef class Topic(PostponingQueue):
         self.name_bytes = name.encode()
         self.ephemeral = is_ephemeral(name)
         self.storage = storage
+        self.clock = storage.timers.clock
         self.guid = GuidFactory(storage.settings.node_id)
         self.store = storage.store.open_topic(name, self.ephemeral)
         self.backlog = self.store.own
@@ -70,8 +70,8 @@ cdef class Topic(PostponingQueue):
             # Checked once per turn: postponed messages are written together.
             is_spread = self.fanout.fits_turn(1)
         try:
-            is_spread = self.add(body, size, defer_ms, is_told, wall_ns(), monotonic_ns(), is_spread,
-                                 defer_ms > 0 or not is_durable)
+            is_spread = self.add(body, size, defer_ms, is_told, self.clock.wall_ns(), self.clock.monotonic_ns(),
+                                 is_spread, defer_ms > 0 or not is_durable)
         except OSError as error:
             self.refuse(1, error)
         if is_durable:
@@ -89,7 +89,7 @@ cdef class Topic(PostponingQueue):
         at the end of the turn, together with the other publishes."""
         cdef uint64_t _, total = 0
         cdef Py_ssize_t size
-        cdef int64_t wall = wall_ns(), monotonic = monotonic_ns()
+        cdef int64_t wall = self.clock.wall_ns(), monotonic = self.clock.monotonic_ns()
         cdef bint is_spread = self.begin_many(count, is_postponed)
         try:
             for _ in range(count):
@@ -195,7 +195,7 @@ cdef class Topic(PostponingQueue):
 
     cdef int restore_deferred(self) except -1:
         """Restore deferred messages that waited for a channel when the broker stopped, for the rest of their delay."""
-        cdef int64_t due_ns = 0, wall = wall_ns()
+        cdef int64_t due_ns = 0, wall = self.clock.wall_ns()
         cdef Delivery *deferred = self.backlog.next_found(&due_ns)
         while deferred is not NULL:
             deferred.message.defer_ms = max(1, (due_ns - wall) // 1000000)
@@ -252,7 +252,7 @@ cdef class Topic(PostponingQueue):
         """So many were put behind the backlog; their publisher passes on twice as many, so that it drains however fast
         others publish. If a disk has to be waited for, these messages wait, too."""
         cdef int _
-        cdef int64_t now_ns = monotonic_ns()
+        cdef int64_t now_ns = self.clock.monotonic_ns()
         if not self.is_flowing():
             return 0
         self.takeover.owed += 2 * count
@@ -268,7 +268,7 @@ cdef class Topic(PostponingQueue):
     cdef int open(self) except -1:
         """A first channel was created, or a pause ended: the backlog may go."""
         if self.backlog.depth() or self.deferred.queue.size or self.takeover.count:
-            self.pass_on(False, monotonic_ns())
+            self.pass_on(False, self.clock.monotonic_ns())
         return 0
 
     cdef int complete(self) except -1:
@@ -344,7 +344,7 @@ cdef class Topic(PostponingQueue):
         """Write everything in memory to disk; nothing is accepted any more. None: it has no files."""
         cdef Closing closing
         cdef Delivery *deferred
-        cdef int64_t wall = wall_ns()
+        cdef int64_t wall = self.clock.wall_ns()
         self.exiting = True
         self.storage.timers.disarm(self)
         closing = self.storage.store.begin_closing(self.backlog)
@@ -376,7 +376,7 @@ cdef class Topic(PostponingQueue):
         while self.channel_list:
             self.delete_last()
             if is_spent(&budget, DELETE_UNITS) and self.channel_list:
-                return self.storage.timers.arm(self, monotonic_ns())
+                return self.storage.timers.arm(self, self.clock.monotonic_ns())
         return self.end_deletion()
 
     cdef int end_deletion(self) except -1:

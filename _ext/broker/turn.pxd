@@ -28,7 +28,8 @@ cdef class Turn:
     cdef MemoryRelease memory_release
     cdef BusyPoll busy_poll
     cdef bint is_scheduled           # the end of this turn
-    cdef bint is_late                # blocked clients did not continue in the last turn
+    cdef int64_t overspent_count     # when blocked clients last continued
+    cdef bint is_late                # they did not in the last turn
     cdef bint is_running_blocked
     cdef bint is_writing             # consumers are handed messages in a common part
     cdef Budget taking_part

@@ -7,7 +7,7 @@ from libc.stdint cimport uint32_t
 
 from collections import deque
 
-from nsqfast._ext.core.budget cimport begin_part, is_spent, was_overspent
+from nsqfast._ext.core.budget cimport begin_part, count_overspent, is_spent
 from nsqfast._ext.core.clock cimport monotonic_ns
 from nsqfast._ext.core.limits cimport COSTLY_COUNT_MAX, END_COUNT_MAX, SLABS_KEPT_MIN, STORED_COUNT_MAX
 from nsqfast._ext.core.memory cimport SLAB_SIZE, account
@@ -62,6 +62,7 @@ cdef class Turn:
         self.later = TakeLater(durability.timers)
         self.memory_release = MemoryRelease(durability.timers)
         self.busy_poll = BusyPoll()
+        self.overspent_count = count_overspent()
 
     # -- clients -------------------------------------------------------------------------------------------------------
 
@@ -167,10 +168,12 @@ cdef class Turn:
         """
         cdef Budget budget
         cdef Client client
+        cdef int64_t overspent_count
         self.costly_count = self.end_count = self.durability.store.stored_count = 0
         if not self.blocked:
             return 0
-        self.is_late = was_overspent() and not self.is_late
+        overspent_count, self.overspent_count = self.overspent_count, count_overspent()
+        self.is_late = self.overspent_count > overspent_count and not self.is_late
         if self.is_late:
             return 0
         self.is_running_blocked = True

@@ -16,8 +16,8 @@ ctypedef struct Budget:
 cdef Budget begin_part() noexcept
 cdef Budget begin_short_part() noexcept
 cdef bint check_clock(Budget *budget) noexcept
-# Whether a part took twice its time since the last call, as a single unit does when it waits for the disk.
-cdef bint was_overspent() noexcept
+# How many parts of this thread, and so of its loop, took twice their time: a single unit does that waits for the disk.
+cdef int64_t count_overspent() noexcept
 # For tests: end each part after so many units, however long they take; 0 restores the clock.
 cdef void fix_parts_units(int64_t units) noexcept
 

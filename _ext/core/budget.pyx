@@ -7,8 +7,12 @@ cdef enum:
 
 cdef int64_t PART_NS = 1000000
 cdef int64_t fixed_units = 0
-# Whether some part took twice its time since the last was_overspent().
-cdef bint is_overspent = False
+
+cdef extern from *:
+    """
+    static __thread int64_t nsq_overspent_count;
+    """
+    int64_t overspent_count "nsq_overspent_count"
 
 
 cdef Budget begin_part() noexcept:
@@ -23,7 +27,7 @@ cdef Budget begin_short_part() noexcept:
 
 
 cdef bint check_clock(Budget *budget) noexcept:
-    global is_overspent
+    global overspent_count
     cdef int64_t now_ns
     if fixed_units:
         return True
@@ -34,15 +38,12 @@ cdef bint check_clock(Budget *budget) noexcept:
         budget.units = UNITS
         return False
     if now_ns >= budget.until_ns + PART_NS:
-        is_overspent = True
+        overspent_count += 1
     return True
 
 
-cdef bint was_overspent() noexcept:
-    global is_overspent
-    cdef bint found = is_overspent
-    is_overspent = False
-    return found
+cdef int64_t count_overspent() noexcept:
+    return overspent_count
 
 
 cdef class Part:
@@ -58,6 +59,5 @@ cdef class Part:
 
 
 cdef void fix_parts_units(int64_t units) noexcept:
-    global fixed_units, is_overspent
+    global fixed_units
     fixed_units = units
-    is_overspent = False

@@ -1,1 +1,6 @@
+from typing import final
+
 def now() -> tuple[int, int]: ...
+
+@final
+class Clock: ...

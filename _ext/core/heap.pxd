@@ -2,6 +2,8 @@
 
 from libc.stdint cimport int64_t, uint32_t
 
+from nsqfast._ext.core.clock cimport Clock
+
 
 ctypedef struct HeapNode:
     # The first fields of every heap member: Delivery and TimedNode begin with them.
@@ -38,6 +40,7 @@ cdef class Timed:
 
 
 cdef class Timers:
+    cdef readonly Clock clock
     cdef DeadlineHeap heap
     cdef public object on_deadline   # called with the earliest deadline when that moves forward
     cdef int64_t announced_ns        # the deadline that the loop was told; 0 = none

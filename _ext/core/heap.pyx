@@ -99,9 +99,10 @@ cdef class Timed:
 
 
 cdef class Timers:
-    """All deadlines of the broker: the loop needs a single timer, for the earliest of them."""
+    """All deadlines of one broker, by its clock: the loop needs a single timer, for the earliest of them."""
 
     def __init__(self):
+        self.clock = Clock()
         self.heap = DeadlineHeap()
         self.on_deadline = None
 

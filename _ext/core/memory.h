@@ -2,7 +2,7 @@
  *
  * It counts what peers can make grow: slabs of messages, larger messages, queues of pointers, heaps, tables of messages
  * in flight or on disk, input beyond the first buffer, output that peers do not read, their IDENTIFYs, and compressors
- * and TLS of their streams. One process has one broker, so there is one account.
+ * and TLS of their streams. All brokers of a process share one account, and the ceiling of the one that came last.
  */
 #ifndef NSQFAST_MEMORY_H
 #define NSQFAST_MEMORY_H

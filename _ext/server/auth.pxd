@@ -5,7 +5,7 @@ from libc.stdint cimport int64_t
 
 from nsqfast._ext.broker.consumer cimport Client
 from nsqfast._ext.broker.registry cimport Registry
-from nsqfast._ext.core.heap cimport Timed
+from nsqfast._ext.core.heap cimport Timed, Timers
 from nsqfast._ext.core.usage cimport Usage
 
 
@@ -16,6 +16,7 @@ cdef class Pause(Timed):
 @cython.final
 cdef class Auth(Timed):
     cdef Registry registry
+    cdef Timers timers
     cdef Client client
     cdef bint is_required                     # auth servers are configured
     cdef readonly object grant                # the answer of one of them (nsqfast.nsqd.auth.Grant); None before AUTH

@@ -7,8 +7,6 @@ could be asked.
 
 cimport cython
 
-from nsqfast._ext.core.clock cimport monotonic_ns
-
 from nsqfast.errors import ProtocolError
 from nsqfast.wire.names import quote
 from nsqfast.wire.refusals import REFUSED
@@ -31,16 +29,16 @@ cdef class Auth(Timed):
     """The permissions of one client, which must AUTH if the registry has an authorizer."""
 
     def __init__(self, Registry registry not None, Client client not None):
-        self.registry = registry
+        self.registry, self.timers = registry, registry.timers
         self.client = client
         self.is_required = registry.authorizer is not None
         self.grant = self.question = self.error = self.usage = self.topic = self.channel = None
 
     cdef int cancel(self) except -1:
         """The client is gone: nobody waits for an answer any more."""
-        self.registry.timers.disarm(self)
+        self.timers.disarm(self)
         if self.pause is not None:
-            self.registry.timers.disarm(self.pause)
+            self.timers.disarm(self.pause)
         if self.usage is not None:
             self.usage.leave()
             self.usage = None
@@ -61,12 +59,12 @@ cdef class Auth(Timed):
 
     cdef bint must_pause(self, int64_t count) except -1:
         """So many messages were published; whether the commands behind wait now. Then the client goes on by itself."""
-        cdef int64_t now_ns = monotonic_ns(), wait_ns = self.usage.pay(count, now_ns)
+        cdef int64_t now_ns = self.timers.clock.monotonic_ns(), wait_ns = self.usage.pay(count, now_ns)
         if wait_ns == 0:
             return False
         if self.pause is None:
             self.pause = Pause(self.client)
-        self.registry.timers.arm(self.pause, now_ns + wait_ns)
+        self.timers.arm(self.pause, now_ns + wait_ns)
         return True
 
     cdef int watch(self, str topic, str channel) except -1:
@@ -74,16 +72,16 @@ cdef class Auth(Timed):
         if not self.is_required:
             return 0
         self.topic, self.channel = topic, channel
-        return self.registry.timers.arm(self, self.granted_until_ns)
+        return self.timers.arm(self, self.granted_until_ns)
 
     cdef int unwatch(self) except -1:
         """It is not subscribed any more."""
         self.channel = None
-        return self.registry.timers.disarm(self)
+        return self.timers.disarm(self)
 
     cdef int on_deadline(self, int64_t now_ns) except -1:
         if now_ns < self.granted_until_ns:
-            return self.registry.timers.arm(self, self.granted_until_ns)
+            return self.timers.arm(self, self.granted_until_ns)
         if self.question is None:
             self.question = self.registry.authorizer(self.client, self.secret, self.on_answer)
         return 0
@@ -116,7 +114,7 @@ cdef class Auth(Timed):
         forbidden."""
         if self.grant is None:
             raise ProtocolError("E_AUTH_FIRST", f"AUTH required before {command}")
-        if monotonic_ns() >= self.granted_until_ns:
+        if self.timers.clock.monotonic_ns() >= self.granted_until_ns:
             self.ask()
             return False
         if not self.grant.allows(topic, channel):
@@ -139,14 +137,14 @@ cdef class Auth(Timed):
             self.error = ProtocolError("E_UNAUTHORIZED", "AUTH failed, the subscription is not allowed any more")
         elif grant is not None:
             self.grant = grant
-            self.granted_until_ns = monotonic_ns() + <int64_t> grant.ttl_ns
+            self.granted_until_ns = self.timers.clock.monotonic_ns() + <int64_t> grant.ttl_ns
             self.publish_until_ns = 0
         elif self.is_awaited or self.channel is None:
             # The log has the reason: unidentified clients are not told.
             self.error = ProtocolError("E_AUTH_FAILED", "AUTH failed")
         if self.channel is not None:
-            next_ns = self.granted_until_ns if grant is not None else monotonic_ns() + ASK_AGAIN_NS
-            self.registry.timers.arm(self, next_ns)
+            next_ns = self.granted_until_ns if grant is not None else self.timers.clock.monotonic_ns() + ASK_AGAIN_NS
+            self.timers.arm(self, next_ns)
         if self.is_awaited or self.error is not None:
             self.is_awaited = False
             self.client.go_on()

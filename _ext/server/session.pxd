@@ -8,6 +8,7 @@ from nsqfast._ext.broker.consumer cimport Client, Consumer
 from nsqfast._ext.broker.deferral_end cimport DeferralEnd
 from nsqfast._ext.broker.registry cimport Registry
 from nsqfast._ext.broker.topic cimport Topic
+from nsqfast._ext.core.clock cimport Clock
 from nsqfast._ext.core.log_quota cimport LogQuota
 from nsqfast._ext.protocol.buffer cimport ReadBuffer, WriteBuffer
 from nsqfast._ext.protocol.command cimport Line, MpubScan
@@ -18,6 +19,7 @@ from nsqfast._ext.server.auth cimport Auth
 @cython.final
 cdef class Session(Consumer):
     cdef Registry registry
+    cdef Clock clock
     cdef ReadBuffer input
     cdef WriteBuffer output
     cdef Answers answers

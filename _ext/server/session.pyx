@@ -21,7 +21,6 @@ from nsqfast._ext.broker.consumer cimport GLOBAL, REGION_LOCAL, ZONE_LOCAL
 from nsqfast._ext.broker.mpub_bodies cimport skip_bodies
 from nsqfast._ext.broker.topic cimport SLICE_MAX
 from nsqfast._ext.core.budget cimport Budget, begin_part, begin_short_part, is_spent
-from nsqfast._ext.core.clock cimport free_clocks, monotonic_ns, stop_clocks
 from nsqfast._ext.core.limits cimport (
     FIN_SIZE, FRAME_ERROR, FRAME_RESPONSE, HEARTBEAT_DEFAULT_NS, IDENTITY_SHOWN_MAX, IDENTITY_SIZE_FULL,
     IDENTITY_SIZE_MAX, INPUT_SIZE, LINE_SIZE_MAX, MESSAGE_ID_SIZE, OUTPUT_SIZE_MAX, PENDING_OK_MAX, STATE_CLOSING,
@@ -70,6 +69,7 @@ cdef class Session(Consumer):
 
     def __init__(self, Registry registry not None, Client client not None):
         self.registry = registry
+        self.clock = registry.timers.clock
         self.client = client
         self.input, self.output = ReadBuffer(INPUT_SIZE), WriteBuffer()
         self.answers = Answers(registry, client, self.output)
@@ -102,7 +102,7 @@ cdef class Session(Consumer):
         if self.auth.error is not None:
             raise self.auth.error
         self.at_eof = at_eof
-        stop_clocks()
+        self.clock.stop()
         try:
             while size > 0 and (size >= self.need or at_eof) and self.answers.waiting_count <= PENDING_OK_MAX:
                 consumed = self.step(self.input.data + self.input.start, size)
@@ -120,13 +120,13 @@ cdef class Session(Consumer):
                     break
         finally:
             if has_run:
-                self.command_since_ns = monotonic_ns()
+                self.command_since_ns = self.clock.monotonic_ns()
             try:
                 if self.has_free_slot:
                     self.has_free_slot = False
                     self.refill_window()
             finally:
-                free_clocks()
+                self.clock.go_on()
         return 0
 
     cdef int block_for_turn(self) except -1:
@@ -477,7 +477,7 @@ cdef class Session(Consumer):
 
     cdef bint may_publish(self, Line *line, str command) except -1:
         """False = blocked. A grant for the last topic is reused until it expires."""
-        if monotonic_ns() < self.auth.publish_until_ns and self.is_last_topic(line):
+        if self.clock.monotonic_ns() < self.auth.publish_until_ns and self.is_last_topic(line):
             return True
         if not self.is_allowed(command, text(line.parameter[0], line.parameter_size[0]), ""):
             return False

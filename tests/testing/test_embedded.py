@@ -149,6 +149,31 @@ async def test_time_goes_forward(seconds):
             nsqd.advance(seconds)
 
 
+async def test_two_at_once_have_their_own_flags_times_and_ends(loop_factory):
+    async with nsqfast.embedded("--max-msg-size=10") as small:
+        async with nsqfast.embedded() as large:
+            async with Producer(large.address) as producer:
+                await producer.publish("t", b"more than ten bytes")
+                await producer.publish_later("t", b"later", delay_s=60)
+            async with Producer(small.address) as producer:
+                with pytest.raises(nsqfast.PublishError, match="BAD_MESSAGE"):
+                    await producer.publish("t", b"more than ten bytes")
+                await producer.publish_later("t", b"later", delay_s=60)
+            async with Consumer("t", "c", nsqd=large.address) as consumer:
+                assert (await take(consumer)).body == b"more than ten bytes"
+                assert large.advance(60) == 1
+                assert (await take(consumer)).body == b"later"
+        async with (
+            Producer(small.address) as producer,
+            Consumer("t", "c", nsqd=small.address) as consumer,
+        ):
+            await producer.publish("t", b"on")
+            assert (await take(consumer)).body == b"on"
+            assert small.advance(60) == 1
+            assert (await take(consumer)).body == b"later"
+    assert small.address != large.address
+
+
 async def test_topics_are_cleared():
     async with nsqfast.embedded() as nsqd, Producer(nsqd.address) as producer:
         for topic in ("a", "b", "c"):
