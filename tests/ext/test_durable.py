@@ -1,4 +1,4 @@
-"""An OK that promises a message on disk: writes are put off to the end of the turn, OKs to the fsync behind it."""
+"""An OK that promises a message on disk: writes are postponed to the end of the turn, OKs to the fsync behind it."""
 
 import contextlib
 import os
@@ -84,7 +84,7 @@ def test_an_fsync_that_ends_in_the_turn_does_not_answer_for_it(registry):
     assert sync(registry, second) == [[OK]]
 
 
-def test_a_consumer_gets_what_was_put_off_in_order(registry):
+def test_a_consumer_gets_what_was_postponed_in_order(registry):
     consumer, peer = Peer(registry), Peer(registry)
     consumer.subscribe(b"t", b"c", 100)
     assert consumer.receive() == [OK]
@@ -149,7 +149,7 @@ def test_a_large_turn_is_written_in_pieces(registry, tmp_path):
     assert sync(registry, peer) == [[OK] * 20]
 
 
-def test_emptying_and_deleting_drop_what_was_put_off(registry):
+def test_emptying_and_deleting_drop_what_was_postponed(registry):
     peer = Peer(registry)
     registry.topics.ensure("t").channel("c")
     peer.send(pub(b"t", b"1"))
@@ -162,7 +162,7 @@ def test_emptying_and_deleting_drop_what_was_put_off(registry):
     assert sync(registry, peer) == [[OK] * 3]
 
 
-def test_a_stop_keeps_what_was_put_off(tmp_path):
+def test_a_stop_keeps_what_was_postponed(tmp_path):
     registry = make_registry(tmp_path, mem_queue_size=0, sync_every=1)
     registry.topics.ensure("t").channel("c")
     Peer(registry).send(pub(b"t", b"1") + pub(b"v", b"2"))

@@ -251,7 +251,7 @@ def test_a_deferred_publish_is_not_refused_with_what_comes_behind_it(durable):
 
 
 def test_a_requeue_in_the_same_turn(durable):
-    """It writes what was put off in all channels first, so that its own channel does not have it alone."""
+    """It writes what was postponed in all channels first, so that its own channel does not have it alone."""
     durable.obstacle.rmdir()
     assert durable.send(COMMANDS["PUB"]) == [OK]
     consumer, peer = Peer(durable.registry), Peer(durable.registry)

@@ -267,13 +267,13 @@ def test_consumers_of_a_deleted_channel(tmp_path):
         consumer.subscribe(b"t", b"c", 1)
     fix_parts(PART)
     topic.delete_channel("c")
-    let_pass(MS)  # they are put off
+    let_pass(MS)  # they take more later
     steps = turns(registry, lambda: sum(c.transport.is_closing for c in consumers), 20)
     assert steps == [1] * 20  # each counts for more than a part
     registry.topics.close()
 
 
-def test_consumers_that_put_off_what_they_take(tmp_path):
+def test_consumers_that_take_more_later(tmp_path):
     rdy = 100
     registry = make_registry(tmp_path)
     producer, consumers = Peer(registry), [Peer(registry) for _ in range(20)]
