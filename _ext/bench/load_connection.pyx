@@ -16,7 +16,7 @@ from nsqfast._ext.core.limits cimport (
 )
 from nsqfast._ext.core.message cimport get_be32
 from nsqfast._ext.core.sockets cimport MSG_NOSIGNAL, recv, send
-from nsqfast._ext.protocol.frame cimport HEARTBEAT, HEARTBEAT_SIZE, OK_FRAME, OK_FRAME_SIZE
+from nsqfast._ext.protocol.v2 cimport HEARTBEAT, HEARTBEAT_SIZE, OK_FRAME, OK_FRAME_SIZE
 
 cdef enum:
     INPUT_ROOM = 262144

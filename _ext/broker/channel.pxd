@@ -2,16 +2,14 @@
 
 from libc.stdint cimport int64_t, uint64_t
 
-from nsqfast._ext.broker.consumer cimport Consumer, longest_held
+from nsqfast._ext.broker.consumer cimport Consumer, ReadyRing, Timeouts, longest_held
 from nsqfast._ext.broker.deferrals cimport DeferredHeap
-from nsqfast._ext.broker.in_flight_table cimport Entry, InFlightTable
 from nsqfast._ext.broker.message_queue cimport MessageQueue
-from nsqfast._ext.broker.ready_ring cimport ReadyRing
-from nsqfast._ext.broker.timeouts cimport Timeouts
 from nsqfast._ext.core.budget cimport Budget
 from nsqfast._ext.core.clock cimport Clock
 from nsqfast._ext.core.heap cimport Timers
 from nsqfast._ext.core.histogram cimport Histogram
+from nsqfast._ext.core.in_flight cimport Entry, InFlightTable
 from nsqfast._ext.core.latency cimport Latency
 from nsqfast._ext.core.message cimport Delivery, Message
 from nsqfast._ext.storage.engine cimport ChannelStore, Closing, Store

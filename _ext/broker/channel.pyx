@@ -9,7 +9,7 @@ from nsqfast._ext.broker.deferrals cimport begin_deferral
 from nsqfast._ext.core.budget cimport begin_part, begin_short_part, is_spent
 from nsqfast._ext.core.heap cimport HeapNode
 from nsqfast._ext.core.histogram cimport record
-from nsqfast._ext.core.in_flight_queue cimport InFlightQueue, oldest_published
+from nsqfast._ext.core.in_flight cimport InFlightQueue, oldest_published
 from nsqfast._ext.core.limits cimport DISK_RETRY_NS
 from nsqfast._ext.core.memory cimport MEMORY_FULL, MEMORY_SLOW, account
 from nsqfast._ext.storage.disposal cimport Disposal, drop_heap

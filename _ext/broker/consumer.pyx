@@ -1,7 +1,10 @@
 """Client and Consumer are interfaces: a room above implements them, so that the broker knows no socket."""
 
+cimport cython
+
 from nsqfast._ext.core.budget cimport Budget, begin_part, is_spent
 from nsqfast._ext.core.clock cimport monotonic_ns
+from nsqfast._ext.core.heap cimport HeapNode
 
 cdef enum:
     # Messages in flight that are examined to find the one that was delivered first: half a millisecond.
@@ -73,6 +76,90 @@ cdef int64_t longest_held(dict members):
         if consumer.in_flight:
             since_ns = min(since_ns, consumer.held_since_ns)
     return now_ns - since_ns
+
+
+@cython.final
+cdef class ReadyRing:
+    """One ring for each distance. `first` is in the nearest one that has members, so finding the next takes no search.
+
+    While all are equally near, as they are unless consumption is topology-aware, there is a single ring.
+    """
+
+    cdef int add_elsewhere(self, Consumer consumer) except -1:
+        """Insert it when `first` is nearer, or not as near."""
+        cdef Consumer first = self.first, other
+        if self.farther is None:
+            self.farther = [None] * DISTANCE_COUNT
+        other = self.farther[consumer.distance]
+        if consumer.distance < first.distance:
+            self.farther[first.distance] = first
+            close_alone(consumer)
+            self.first = consumer
+        elif other is None:
+            close_alone(consumer)
+            self.farther[consumer.distance] = consumer
+        else:
+            insert(consumer, other)
+        return 0
+
+    cdef int remove_elsewhere(self, Consumer consumer) except -1:
+        """Remove it from its ring; if it was `first`, the nearest remaining one becomes that."""
+        cdef Consumer after = None if consumer.next_ready is consumer else consumer.next_ready
+        cdef int distance
+        if self.first is not consumer:
+            if self.farther[consumer.distance] is consumer:
+                self.farther[consumer.distance] = after
+            return 0
+        self.first = after
+        for distance in range(consumer.distance + 1, <int> DISTANCE_COUNT):
+            if self.first is None:
+                self.first = self.farther[distance]
+                self.farther[distance] = None
+        return 0
+
+
+cdef class Timeouts:
+    """A consumer's time in the heap is not later than the first deadline of its in-flight queue. So a FIN costs nothing
+    here; a time that is too early is corrected when the consumer reaches the top. Its consumers are kept alive by
+    others.
+    """
+
+    def __init__(self):
+        self.heap = DeadlineHeap()
+
+    cdef int put(self, Consumer consumer, int64_t deadline_ns) except -1:
+        """Nothing in its in-flight queue times out before that."""
+        consumer.due.deadline_ns = deadline_ns
+        if consumer.is_watched:
+            self.heap.moved(<HeapNode *> &consumer.due)
+            return 0
+        consumer.due.timed = <void *> consumer
+        self.heap.push(<HeapNode *> &consumer.due)
+        consumer.is_watched = True
+        return 0
+
+    cdef int remove(self, Consumer consumer) except -1:
+        if consumer.is_watched:
+            consumer.is_watched = False
+            self.heap.remove(<HeapNode *> &consumer.due)
+        return 0
+
+    cdef Consumer first(self):
+        """Whose message times out first, at `due.deadline_ns`; None if nothing is in flight."""
+        cdef TimedNode *node = <TimedNode *> self.heap.peek()
+        cdef Consumer consumer
+        cdef Delivery *delivery
+        while node is not NULL:
+            consumer = <Consumer> node.timed
+            delivery = consumer.in_flight_queue.peek()
+            if delivery is NULL:
+                self.remove(consumer)
+            elif delivery.deadline_ns > node.deadline_ns:
+                self.put(consumer, delivery.deadline_ns)
+            else:
+                return consumer
+            node = <TimedNode *> self.heap.peek()
+        return None
 
 
 cdef class TakeLater(Timed):

@@ -2,9 +2,8 @@
 
 from libc.stdint cimport uint64_t
 
-from nsqfast._ext.broker.in_flight_table cimport InFlightTable
 from nsqfast._ext.core.heap cimport DeadlineHeap
-from nsqfast._ext.core.in_flight_queue cimport InFlightQueue
+from nsqfast._ext.core.in_flight cimport InFlightQueue, InFlightTable
 from nsqfast._ext.core.message cimport Delivery, Message
 from nsqfast._ext.storage.engine cimport ChannelStore
 

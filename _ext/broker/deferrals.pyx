@@ -4,7 +4,7 @@ others cost nothing: not a byte more, and one comparison.
 A message that was delivered and is deferred again is not in the table: whoever gives it back has a reason.
 """
 
-from nsqfast._ext.broker.in_flight_table cimport Entry
+from nsqfast._ext.core.in_flight cimport Entry
 from nsqfast._ext.core.heap cimport HeapNode
 from nsqfast._ext.core.message cimport delivery_free, delivery_new, message_keep
 

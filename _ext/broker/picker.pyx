@@ -15,7 +15,7 @@ from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy
 
 from nsqfast._ext.broker.consumer cimport Consumer
-from nsqfast._ext.broker.in_flight_table cimport Entry
+from nsqfast._ext.core.in_flight cimport Entry
 from nsqfast._ext.broker.snapshot cimport place_of, tuple_of
 from nsqfast._ext.core.budget cimport begin_part, is_spent
 from nsqfast._ext.core.clock cimport now_monotonic

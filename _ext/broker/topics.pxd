@@ -8,7 +8,9 @@ cdef class Topics:
     cdef public object on_change     # ("topic+", "topic-", "channel+" or "channel-", topic, channel or None)
     cdef Durability durability
     cdef dict by_name                # name -> Topic
+    cdef Topic recent                # what find_ascii() found last, unless it was deleted
     cdef list names                  # of the topics, sorted
     cdef dict deleting               # name -> Topic whose channels are still being deleted
 
+    cdef Topic find_ascii(self, const char *name, Py_ssize_t size)
     cdef Topic make(self, str name)

@@ -3,6 +3,8 @@
 import logging
 from bisect import bisect_left, insort
 
+from libc.string cimport memcmp
+
 from nsqfast._ext.broker.shutdown cimport Shutdown
 
 from nsqfast.errors import ProtocolError
@@ -49,6 +51,13 @@ cdef class Topics:
         """Return the topic of that name, or None."""
         return self.by_name.get(name)
 
+    cdef Topic find_ascii(self, const char *name, Py_ssize_t size):
+        """The same for an ASCII name; often it is that of the call before."""
+        if (self.recent is None or len(self.recent.name_bytes) != size
+                or memcmp(<const char *> self.recent.name_bytes, name, size) != 0):
+            self.recent = self.by_name.get(name[:size].decode("ascii"))
+        return self.recent
+
     def sorted(self):
         """Return all of them, by name."""
         return [self.by_name[name] for name in self.names]
@@ -59,6 +68,8 @@ cdef class Topics:
         del self.names[bisect_left(self.names, name)]
         log.info("TOPIC(%s): deleting", name)
         self.deleting[name] = topic
+        if topic is self.recent:
+            self.recent = None
         topic.delete()
         self.changed("topic-", name, None)
 

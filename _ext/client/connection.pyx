@@ -14,7 +14,7 @@ from nsqfast._ext.core.limits cimport (
     MESSAGE_HEADER_SIZE, TRANSPORT_HIGH_WATER,
 )
 from nsqfast._ext.core.message cimport get_be32
-from nsqfast._ext.protocol.frame cimport HEARTBEAT, HEARTBEAT_SIZE
+from nsqfast._ext.protocol.v2 cimport HEARTBEAT, HEARTBEAT_SIZE
 
 from nsqfast.errors import ConnectError, ProtocolError, RefusedError, WrongPeerError
 from nsqfast.streams.adapter import Stacked, StreamError

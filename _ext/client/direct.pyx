@@ -32,7 +32,7 @@ from nsqfast._ext.core.message cimport get_be32
 from nsqfast._ext.core.sockets cimport (
     IPPROTO_TCP, MSG_NOSIGNAL, POLLIN, POLLOUT, TCP_NODELAY, poll, pollfd, recv, send, setsockopt,
 )
-from nsqfast._ext.protocol.frame cimport HEARTBEAT
+from nsqfast._ext.protocol.v2 cimport HEARTBEAT
 from nsqfast._ext.protocol.publish_command cimport write_checked
 
 from nsqfast.errors import ConnectError, OutcomeUnknownError, PublishRefusedError

@@ -3,7 +3,7 @@
 from libc.stdint cimport int64_t, uint32_t
 
 from nsqfast._ext.core.heap cimport DeadlineHeap, HeapNode, TimedNode
-from nsqfast._ext.core.in_flight_queue cimport InFlightQueue
+from nsqfast._ext.core.in_flight cimport InFlightQueue
 from nsqfast._ext.core.message cimport Delivery
 
 

@@ -4,10 +4,9 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from nsqfast._ext.broker.channel cimport Channel
 from nsqfast._ext.broker.consumer cimport Consumer
-from nsqfast._ext.broker.in_flight_table cimport InFlightTable
 from nsqfast._ext.core.guid cimport GuidFactory
 from nsqfast._ext.core.heap cimport DeadlineHeap
-from nsqfast._ext.core.in_flight_queue cimport InFlightQueue
+from nsqfast._ext.core.in_flight cimport InFlightQueue, InFlightTable
 from nsqfast._ext.core.message cimport Delivery
 from nsqfast._ext.protocol.buffer cimport WriteBuffer
 

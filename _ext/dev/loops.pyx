@@ -7,22 +7,20 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
 from nsqfast._ext.broker.channel cimport DONE, Channel
-from nsqfast._ext.broker.in_flight_table cimport Entry, InFlightTable
 from nsqfast._ext.broker.topic cimport Topic
 from nsqfast._ext.core.clock cimport monotonic_ns, wall_ns
 from nsqfast._ext.core.guid cimport GuidFactory
 from nsqfast._ext.core.heap cimport DeadlineHeap, HeapNode
-from nsqfast._ext.core.in_flight_queue cimport InFlightQueue
+from nsqfast._ext.core.in_flight cimport Entry, InFlightQueue, InFlightTable
 from nsqfast._ext.core.limits cimport FIN_SIZE, FRAME_HEADER_SIZE, FRAME_MESSAGE, MESSAGE_HEADER_SIZE, MESSAGE_ID_SIZE
 from nsqfast._ext.core.message cimport (
     Delivery, Message, delivery_free, delivery_new, get_be32, id_from_hex, message_drop, message_new,
 )
 from nsqfast._ext.core.ring cimport Ring
 from nsqfast._ext.protocol.buffer cimport ReadBuffer, WriteBuffer
-from nsqfast._ext.protocol.command cimport (
-    COMMAND_FIN, COMMAND_PUB, COMMAND_RDY, PARSE_WHOLE, Line, parse_decimal, parse_line,
+from nsqfast._ext.protocol.v2 cimport (
+    COMMAND_FIN, COMMAND_PUB, COMMAND_RDY, PARSE_WHOLE, Line, parse_decimal, parse_line, write_message,
 )
-from nsqfast._ext.protocol.frame cimport write_message
 from nsqfast._ext.server.connection cimport BrokerConnection
 from nsqfast._ext.server.session cimport Session
 from nsqfast._ext.storage.diskqueue.queue cimport DiskQueue

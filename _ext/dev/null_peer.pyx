@@ -19,7 +19,7 @@ from nsqfast._ext.core.sockets cimport (
     EPOLL_CLOEXEC, EPOLL_CTL_ADD, EPOLL_CTL_MOD, EPOLLIN, EPOLLOUT, MSG_NOSIGNAL, SOCK_CLOEXEC, SOCK_NONBLOCK, accept4,
     epoll_create1, epoll_ctl, epoll_event, epoll_wait, recv, send,
 )
-from nsqfast._ext.protocol.frame cimport OK_FRAME, OK_FRAME_SIZE
+from nsqfast._ext.protocol.v2 cimport OK_FRAME, OK_FRAME_SIZE
 
 cdef enum:
     EVENT_MAX = 64

@@ -3,17 +3,16 @@
 from libc.stdint cimport INT64_MAX, int64_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memset
 
-from nsqfast._ext.broker.in_flight_table cimport Entry, InFlightTable
 from nsqfast._ext.broker.mpub_bodies cimport Bodies
 from nsqfast._ext.broker.topic cimport Topic
 from nsqfast._ext.core.budget cimport Budget
 from nsqfast._ext.core.heap cimport DeadlineHeap, HeapNode, Timed, TimedNode
-from nsqfast._ext.core.in_flight_queue cimport InFlightQueue
+from nsqfast._ext.core.in_flight cimport Entry, InFlightQueue, InFlightTable
 from nsqfast._ext.core.message cimport (
     Delivery, Message, delivery_free, delivery_new, message_drop, message_load, message_new, message_put_header,
 )
-from nsqfast._ext.protocol.command cimport PARSE_BROKEN, PARSE_MORE, Line, Parse, parse_decimal, parse_line
 from nsqfast._ext.protocol.http_request cimport REQUEST_WHOLE, Outcome as RequestOutcome, PlainRequest, parse_request
+from nsqfast._ext.protocol.v2 cimport PARSE_BROKEN, PARSE_MORE, Line, Parse, parse_decimal, parse_line
 from nsqfast._ext.storage.diskqueue.hollow cimport is_hollow, is_sealed, seal
 
 

@@ -5,9 +5,9 @@ from collections import deque
 cimport cython
 
 from nsqfast._ext.core.limits cimport FRAME_RESPONSE
-from nsqfast._ext.protocol.frame cimport write_ok
+from nsqfast._ext.protocol.v2 cimport write_ok
 
-from nsqfast._ext.protocol.frame import encode
+from nsqfast._ext.protocol.v2 import encode
 from nsqfast.errors import ProtocolError
 from nsqfast.wire.refusals import PUBLISH_REFUSED
 

@@ -20,9 +20,9 @@ from nsqfast._ext.core.limits cimport (
     READ_SIZE_MIN, STALLED_NS, TRANSPORT_HIGH_WATER,
 )
 from nsqfast._ext.core.memory cimport MEMORY_SPILL, account, charge
-from nsqfast._ext.protocol.frame cimport HEARTBEAT, HEARTBEAT_SIZE, write_frame, write_ok
+from nsqfast._ext.protocol.v2 cimport HEARTBEAT, HEARTBEAT_SIZE, write_frame, write_ok
 
-from nsqfast._ext.protocol.frame import encode
+from nsqfast._ext.protocol.v2 import encode
 from nsqfast.errors import ProtocolError
 from nsqfast.streams.adapter import Stacked, StreamError
 from nsqfast.wire.gotext import format_address, format_peer_host

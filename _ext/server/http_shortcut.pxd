@@ -14,8 +14,6 @@ cdef class PublishShortcut(Shortcut):
     cdef object reply            # (exception or None, path) -> the bytes of an answer
     cdef bytes ok                # the answer to a success, with its Date
     cdef int64_t ok_second       # the second in which that was made
-    cdef Topic topic             # the last one published to
 
-    cdef bint finds_topic(self, PlainRequest *request) except -1
-    cdef bint put(self, PlainRequest *request) except -1
+    cdef bint put(self, Topic topic, PlainRequest *request) except -1
     cdef bytes answer_ok(self)

@@ -4,8 +4,6 @@ Unless the answer is certainly OK, the request is returned, and the Python handl
 Once a topic was asked to take a message there is no way back, so from there on `reply` words the errors.
 """
 
-from libc.string cimport memcmp
-
 from nsqfast._ext.broker.mpub_bodies cimport Bodies
 from nsqfast._ext.core.budget cimport Budget, begin_part
 from nsqfast._ext.core.clock cimport wall_ns
@@ -49,10 +47,11 @@ cdef class PublishShortcut(Shortcut):
 
     cdef bytes publish(self, PlainRequest *request):
         """Return the answer; None if nothing was queued and the Python handlers must decide."""
-        if not self.admits(request) or not self.finds_topic(request):
+        cdef Topic topic = self.registry.topics.find_ascii(request.topic, request.topic_size)
+        if topic is None or not self.admits(request):
             return None
         try:
-            if not self.put(request):
+            if not self.put(topic, request):
                 return None
         except ProtocolError:
             return None  # invalid framing of a body, found before the first message is queued
@@ -61,22 +60,14 @@ cdef class PublishShortcut(Shortcut):
         ok_count[request.is_many] += 1
         return self.answer_ok()
 
-    cdef bint finds_topic(self, PlainRequest *request) except -1:
-        """Whether the topic exists already; often it is that of the request before."""
-        cdef Topic topic = self.topic
-        if (topic is None or topic.exiting or len(topic.name_bytes) != request.topic_size
-                or memcmp(<const char *> topic.name_bytes, request.topic, request.topic_size) != 0):
-            self.topic = self.registry.topics.by_name.get(request.topic[:request.topic_size].decode("ascii"))
-        return self.topic is not None
-
-    cdef bint put(self, PlainRequest *request) except -1:
+    cdef bint put(self, Topic topic, PlainRequest *request) except -1:
         """False: it would take more than a part of a turn."""
         cdef Bodies bodies
         cdef Budget budget
         if not request.is_many:
-            self.topic.publish(request.body, request.body_size, request.defer_ms)
+            topic.publish(request.body, request.body_size, request.defer_ms)
             return True
-        bodies = Bodies(self.topic, request.body[:request.body_size], request.is_binary)
+        bodies = Bodies(topic, request.body[:request.body_size], request.is_binary)
         budget = begin_part()
         if not bodies.check_some(&budget) or bodies.count > WHOLE_MAX:
             return False

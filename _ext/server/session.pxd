@@ -11,7 +11,7 @@ from nsqfast._ext.broker.topic cimport Topic
 from nsqfast._ext.core.clock cimport Clock
 from nsqfast._ext.core.log_quota cimport LogQuota
 from nsqfast._ext.protocol.buffer cimport ReadBuffer, WriteBuffer
-from nsqfast._ext.protocol.command cimport Line, MpubScan
+from nsqfast._ext.protocol.v2 cimport Line, MpubScan
 from nsqfast._ext.server.answers cimport Answers
 from nsqfast._ext.server.auth cimport Auth
 

@@ -28,14 +28,13 @@ from nsqfast._ext.core.limits cimport (
 )
 from nsqfast._ext.core.memory cimport MEMORY_FULL, account, charge
 from nsqfast._ext.core.message cimport Delivery, get_be32, id_from_hex
-from nsqfast._ext.protocol.command cimport (
+from nsqfast._ext.protocol.v2 cimport (
     COMMAND_AUTH, COMMAND_CANCEL_DEFERRED, COMMAND_CLS, COMMAND_DPUB, COMMAND_FIN, COMMAND_IDENTIFY, COMMAND_MPUB,
     COMMAND_NOP, COMMAND_PUB, COMMAND_RDY, COMMAND_REQ, COMMAND_RUN_DEFERRED, COMMAND_SUB, COMMAND_TOUCH, PARSE_BROKEN,
-    PARSE_MORE, Parse, parse_decimal, parse_line,
+    PARSE_MORE, Parse, parse_decimal, parse_line, write_frame, write_message,
 )
-from nsqfast._ext.protocol.frame cimport write_frame, write_message
 
-from nsqfast._ext.protocol.frame import encode
+from nsqfast._ext.protocol.v2 import encode
 from nsqfast.errors import ProtocolError
 from nsqfast.streams import upgrades
 from nsqfast.wire.identify import identify as read_identity

@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t
 
 from nsqfast._ext.core.budget cimport Budget
 from nsqfast._ext.core.heap cimport DeadlineHeap, Timed, Timers
-from nsqfast._ext.core.in_flight_queue cimport InFlightQueue
+from nsqfast._ext.core.in_flight cimport InFlightQueue
 from nsqfast._ext.core.ring cimport Ring
 
 

@@ -152,7 +152,7 @@ cdef class ChannelStore:
     # Drop all that is in it; what was taken can still be finished.
     cdef int empty(self) except -1
 
-    # The same, and remove its files.
+    # The same, and remove its files. It forgets its taker, which refers to it.
     cdef int delete(self) except -1
 
 

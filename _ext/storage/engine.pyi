@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from nsqfast._ext.core.heap import Timers
@@ -8,8 +9,11 @@ class Store:
     settings: Settings
     timers: Timers
     health: Health
+    on_pending: Callable[[], object] | None
+    before_write: Callable[[], object] | None
     def figures(self) -> tuple[int, int, float]: ...
     def starting(self) -> AbstractContextManager[None]: ...
 
 class TopicStore: ...
 class ChannelStore: ...
+class Closing: ...

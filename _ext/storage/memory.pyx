@@ -36,7 +36,6 @@ cdef class MemoryStore(Store):
             close_fd(self.event_fd)
 
     def announce(self):
-        """Ask for a turn."""
         if self.on_pending is not None:
             self.on_pending()
 
@@ -190,7 +189,8 @@ cdef class MemoryQueue(ChannelStore):
         return self.store.disposal.add_ring(self.memory.take_all())
 
     cdef int delete(self) except -1:
-        return self.empty()
+        self.taker = None
+        return MemoryQueue.empty(self)
 
     # The put of a topic into this one of its queues.
 
@@ -211,7 +211,6 @@ cdef class MemoryQueue(ChannelStore):
         return 0
 
     cdef int roll_back(self) except -1:
-        """After a write() or before it."""
         while self.memory.size > self.mark_size:
             message_drop(<Message *> (<uintptr_t> self.memory.pop_last() & ~<uintptr_t> 1))
         self.mark_size = NO_MARK

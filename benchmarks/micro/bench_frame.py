@@ -2,7 +2,7 @@
 
 import pytest
 from nsqfast._ext.dev.loops import FrameLoop
-from nsqfast._ext.protocol.frame import FrameDecoder
+from nsqfast._ext.protocol.v2 import FrameDecoder
 from pytest_benchmark.fixture import BenchmarkFixture
 
 MESSAGES = 1000

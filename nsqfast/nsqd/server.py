@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from nsqfast._ext.broker.registry import Registry
 from nsqfast._ext.broker.topics import Topics
 from nsqfast._ext.core.histogram import Histogram
-from nsqfast._ext.protocol.frame import encode
+from nsqfast._ext.protocol.v2 import encode
 from nsqfast._ext.server.connection import BrokerConnection
 from nsqfast.errors import OptionsError
 from nsqfast.net import addresses

@@ -6,7 +6,7 @@ import zlib
 
 import cramjam
 import pytest
-from nsqfast._ext.protocol.frame import FrameDecoder
+from nsqfast._ext.protocol.v2 import FrameDecoder
 
 from nsqfast.streams.adapter import PIECE_SIZE_MAX, StreamError
 from nsqfast.streams.deflate import Deflate

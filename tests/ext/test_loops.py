@@ -3,7 +3,7 @@
 import pytest
 from nsqfast._ext.dev import loops
 from nsqfast._ext.dev.probes import live_deliveries
-from nsqfast._ext.protocol.frame import FrameDecoder, encode
+from nsqfast._ext.protocol.v2 import FrameDecoder, encode
 from nsqfast._ext.storage.diskqueue.queue import DiskQueue
 from nsqfast._ext.storage.diskqueue.syncer import Syncer
 

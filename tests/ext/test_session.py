@@ -6,7 +6,7 @@ import os
 import pytest
 from nsqfast._ext.core.memory import charge_bytes, set_ceiling, used_bytes
 from nsqfast._ext.dev.probes import let_pass, pool_slabs
-from nsqfast._ext.protocol.frame import FrameDecoder
+from nsqfast._ext.protocol.v2 import FrameDecoder
 
 from support.core import SECOND_NS, Peer, counted_bytes, make_registry
 

@@ -25,7 +25,7 @@ SUITES: dict[str, tuple[str, ...]] = {
         "tests/nsqadmin/night",
         *(
             f"tests/nsqadmin/test_{name}.py"
-            for name in "actions_trouble api_trouble beliefs messages poller problems rates".split()
+            for name in "actions_trouble api_trouble kept_state messages poller problems rates".split()
         ),
     ),
     "nsqadmin": ("tests/nsqadmin",),

@@ -259,7 +259,8 @@ cdef class Backlog(MemoryQueue):
         return self.disk.empty()
 
     cdef int delete(self) except -1:
-        MemoryQueue.empty(self)
+        self.disk.reader.taker = None
+        MemoryQueue.delete(self)
         return self.disk.delete_files()
 
     # The put of a topic

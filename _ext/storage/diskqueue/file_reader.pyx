@@ -178,7 +178,7 @@ cdef class FileReader:
             close(self.read_fd)
         self.read_fd = -1
         self.ahead_size = self.cold_error = 0
-        if self.drop_pending() and not self.position.closed:
+        if self.drop_pending() and self.taker is not None and not self.position.closed:
             self.cold.timers.arm(self.taker, monotonic_ns())    # to ask again, from another place
         return 0
 

@@ -1,7 +1,7 @@
 """Lines, numbers, frames and stored records, each against a few lines of Python; streams cut anywhere."""
 
 from nsqfast._ext.dev.structures import decimal, decode_record, encode_record, parse_command
-from nsqfast._ext.protocol.frame import FrameDecoder
+from nsqfast._ext.protocol.v2 import FrameDecoder
 
 from fuzz.common import pieces
 from nsqfast.errors import ProtocolError

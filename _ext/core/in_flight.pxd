@@ -1,10 +1,13 @@
-"""Hash table from message id to Delivery; two deliveries may carry the same id."""
+"""The deliveries in flight: by id for a channel, by the time they expire for a consumer."""
 
-from libc.stdint cimport uint64_t
+cimport cython
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 
+from nsqfast._ext.core.heap cimport DeadlineHeap
 from nsqfast._ext.core.message cimport Delivery
 
 
+# By the message's id; two deliveries may carry the same one.
 ctypedef struct Entry:
     uint64_t id
     Delivery *delivery       # NULL = free
@@ -28,3 +31,24 @@ cdef class InFlightTable:
     cdef size_t total_capacity(self) noexcept
     cdef void copy_some(self) noexcept
     cdef void end_growth(self) noexcept
+
+
+@cython.final
+cdef class InFlightQueue:
+    #   first ─ … ─ last      a list of deliveries whose deadlines came in order
+    #   others                a heap of the others
+    cdef Delivery *first
+    cdef Delivery *last
+    cdef DeadlineHeap others
+    cdef size_t size
+    cdef bint is_borrowed    # its maker frees the deliveries
+
+    cdef int push(self, Delivery *delivery) except -1
+    cdef Delivery *peek(self) noexcept
+    cdef void remove(self, Delivery *delivery) noexcept
+    cdef void unlink(self, Delivery *delivery) noexcept
+    cdef InFlightQueue take_all(self)
+    cdef int64_t oldest(self, uint32_t most, bint by_delivery) noexcept
+
+
+cdef int64_t oldest_published(list queues) noexcept
