@@ -10,7 +10,7 @@ from typing import BinaryIO
 from nsqfast.archives.files import ARROW, JSONL, PARQUET, Archive
 from nsqfast.archives.lines import LineCutter, read_jsonl, read_lines
 from nsqfast.archives.records import Damage, OnDamage, Records
-from nsqfast.archives.tables import Table
+from nsqfast.archives.tables import TableFile
 from nsqfast.archives.unpack import Block, Unpacker, plain_blocks
 from nsqfast.wire.gotext import os_error
 
@@ -47,7 +47,7 @@ def open_archive(
     reported as damage; OSError: the file cannot be opened.
     """
     if archive.format in {PARQUET, ARROW}:
-        table = Table(archive.path, block_size, on_damage, has_all=has_all)
+        table = TableFile(archive.path, block_size, on_damage, has_all=has_all)
         read = table.read_parquet if archive.format == PARQUET else table.read_arrow
         yield Reader(read(position), lambda: int(table.read_share * archive.size))
         return

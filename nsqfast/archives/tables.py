@@ -34,7 +34,7 @@ def load_arrow() -> "ModuleType":
     return module
 
 
-class Table:
+class TableFile:
     """One file; `read_share` is how much of it has been read, from 0 to 1."""
 
     def __init__(

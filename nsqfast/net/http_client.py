@@ -66,10 +66,10 @@ class Answer(NamedTuple):
     headers: Mapping[bytes, bytes] = {}
 
 
-class Connection(asyncio.Protocol):
+class HttpConnection(asyncio.Protocol):
     """A request, its answer, the next request; `on_lost` is called when it cannot take another one."""
 
-    def __init__(self, on_lost: Callable[["Connection"], None], head_size_max: int) -> None:
+    def __init__(self, on_lost: Callable[["HttpConnection"], None], head_size_max: int) -> None:
         self.deadline_s = math.inf  # of the request
         self.idle_since_s = 0.0
         self._loop = asyncio.get_running_loop()
@@ -227,7 +227,7 @@ class _Server:
     origin: Origin
     asking: int = 0
     waiting: deque[asyncio.Future[None]] = field(default_factory=deque)
-    idle: list[Connection] = field(default_factory=list)  # the one used last is used next
+    idle: list[HttpConnection] = field(default_factory=list)  # the one used last is used next
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,8 +250,8 @@ class HttpClient:
         self._tls = tls
         self._loop = asyncio.get_running_loop()
         self._servers: dict[Origin, _Server] = {}
-        self._open: set[Connection] = set()
-        self._busy: set[Connection] = set()
+        self._open: set[HttpConnection] = set()
+        self._busy: set[HttpConnection] = set()
         self._is_closed = False
         self._watched_s = math.inf  # when to look at the busy ones next
         self._watch: asyncio.TimerHandle | None = None
@@ -330,7 +330,7 @@ class HttpClient:
     async def _ask_over(
         self,
         server: _Server,
-        connection: Connection,
+        connection: HttpConnection,
         request: bytes,
         body: Body | None,
         deadline_s: float,
@@ -356,7 +356,7 @@ class HttpClient:
 
     # -- connecting
 
-    async def _connect(self, server: _Server, deadline_s: float) -> Connection:
+    async def _connect(self, server: _Server, deadline_s: float) -> HttpConnection:
         if self._is_closed:
             cause = ConnectionAbortedError(errno.ECONNABORTED, "closed")
             raise UnreachableError(server.origin, cause)
@@ -375,7 +375,9 @@ class HttpClient:
         connect_s, tls_s = self.limits.connect_s, self.limits.tls_s
         return connect_s + (tls_s if is_tls else 0.0) if connect_s else None
 
-    async def _connect_to_one(self, server: _Server, addresses: Sequence[IpAddress]) -> Connection:
+    async def _connect_to_one(
+        self, server: _Server, addresses: Sequence[IpAddress]
+    ) -> HttpConnection:
         """The first address that answers; one that swallows everything leaves some time for the next."""
         connect_s = self._connect_s(server.origin.is_tls)
         for rest in range(len(addresses), 0, -1):
@@ -387,8 +389,8 @@ class HttpClient:
                     raise
         raise AssertionError("the resolver found nothing and said so")
 
-    async def _connect_to(self, server: _Server, ip: str, port: int) -> Connection:
-        def lost(connection: Connection) -> None:
+    async def _connect_to(self, server: _Server, ip: str, port: int) -> HttpConnection:
+        def lost(connection: HttpConnection) -> None:
             self._open.discard(connection)
             if connection in server.idle:
                 server.idle.remove(connection)
@@ -396,7 +398,7 @@ class HttpClient:
 
         is_tls = server.origin.is_tls
         _, connection = await self._loop.create_connection(
-            lambda: Connection(lost, self.limits.head_size_max),
+            lambda: HttpConnection(lost, self.limits.head_size_max),
             ip,
             port,
             ssl=self._tls if is_tls else None,

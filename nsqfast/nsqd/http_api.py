@@ -20,7 +20,7 @@ from nsqfast.nsqd.http_config import Config
 from nsqfast.nsqd.http_drain import DrainPages
 from nsqfast.nsqd.http_messages import MessageChanges
 from nsqfast.nsqd.http_peek import Peek
-from nsqfast.nsqd.http_publish import Publisher
+from nsqfast.nsqd.http_publish import HttpPublisher
 from nsqfast.nsqd.options import TLS_REQUIRED
 from nsqfast.nsqd.stats import Filter, collect, json_pieces, text_pieces
 
@@ -59,7 +59,7 @@ class HttpApi:
         self._broker = broker
         self._browsers = browsers
         self._parts = Parts()
-        publisher = Publisher(broker.registry, broker.options)
+        publisher = HttpPublisher(broker.registry, broker.options)
         self._routes = _routes(broker, publisher, self._stats)
         self._refuses_plain = is_plain and broker.options.tls_required == TLS_REQUIRED
         self._serves_admin = serves_admin
@@ -142,7 +142,7 @@ def _text_page(pieces: list[bytes]) -> Response:
 
 
 def _routes(
-    broker: Broker, publisher: Publisher, stats: Callable[[Request], Answer]
+    broker: Broker, publisher: HttpPublisher, stats: Callable[[Request], Answer]
 ) -> Routes[Route]:
     options = broker.options
     admin = Admin(broker)

@@ -25,7 +25,7 @@ from nsqfast.net.http_reply import (
     text_answer,
 )
 from nsqfast.nsqd.http_peek import Peek, queue_name, read_needle, read_since, read_state
-from nsqfast.nsqd.http_publish import Publisher, not_taken
+from nsqfast.nsqd.http_publish import HttpPublisher, not_taken
 from nsqfast.wire.refusals import NotTakenError
 
 # Of a request that searches ready messages. Others are in memory: they are examined to the end.
@@ -74,7 +74,7 @@ class Choice:
 class MessageChanges:
     """Handlers of /channel/messages/... and /channel/deferred/..."""
 
-    def __init__(self, peek: Peek, publisher: Publisher) -> None:
+    def __init__(self, peek: Peek, publisher: HttpPublisher) -> None:
         self._peek = peek
         self._publisher = publisher
 

@@ -30,7 +30,7 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,40}")
 _IS_BINARY = {"false": False, "0": False, "true": True, "1": True}
 
 
-class Publisher:
+class HttpPublisher:
     """Handlers that put messages into topics."""
 
     def __init__(self, registry: Registry, options: Options) -> None:

@@ -26,7 +26,7 @@ from nsqfast.nsqlookupd.options import (
 )
 from nsqfast.nsqlookupd.registry import ROUNDS, Ceilings, Registry
 from nsqfast.nsqlookupd.session import Desk
-from nsqfast.nsqlookupd.tcp import Connection, refuse
+from nsqfast.nsqlookupd.tcp import PeerConnection, refuse
 from nsqfast.version import NSQ_VERSION, own_line
 from nsqfast.wire.gojson import encode
 
@@ -55,7 +55,7 @@ class Server:
         self._sockets: dict[str, socket.socket] = {}
         self.listeners: dict[str, Listener] = {}  # by name
         self._reserve: DescriptorReserve | None = None
-        self._peers: set[Connection] = set()
+        self._peers: set[PeerConnection] = set()
         self._clients: set[HttpProtocol] = set()
         self._is_forgetting = False
         self._round: asyncio.TimerHandle | None = None
@@ -83,7 +83,7 @@ class Server:
         self.registry.on_gone = self._forget_soon
         self._wait_round()
         peers, clients = self._peers, self._clients
-        connect = partial(Connection, self.desk, peers)
+        connect = partial(PeerConnection, self.desk, peers)
         refuse_peer = partial(refuse, self.options.max_connections)
         self._serve_on("TCP", connect, peers.__len__, refuse_peer)
         options = self.options

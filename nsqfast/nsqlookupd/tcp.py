@@ -31,7 +31,7 @@ class TcpLimits:
 DEFAULT_LIMITS = TcpLimits()
 
 
-class Connection(asyncio.BufferedProtocol):
+class PeerConnection(asyncio.BufferedProtocol):
     """One peer."""
 
     # Nothing runs between get_buffer and buffer_updated, so all connections share one buffer.
@@ -40,7 +40,7 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(
         self,
         desk: Desk,
-        connections: "set[Connection]",
+        connections: "set[PeerConnection]",
         limits: TcpLimits = DEFAULT_LIMITS,
     ) -> None:
         self._desk = desk

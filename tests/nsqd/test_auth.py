@@ -17,7 +17,7 @@ from nsqfast.nsqd.auth import QUERIES_MAX, read_grant
 from nsqfast.nsqd.drain import Drain
 from nsqfast.nsqd.http_api import _routes
 from nsqfast.nsqd.http_auth import HttpAuth
-from nsqfast.nsqd.http_publish import Publisher
+from nsqfast.nsqd.http_publish import HttpPublisher
 from nsqfast.nsqd.options import Options
 from support.authd import AuthServer, Gate, Reply, grant, permit, send
 from support.certificates import Certificates
@@ -419,7 +419,7 @@ def test_nothing_else_is_open(tmp_path):
     registry = Registry(options)
     drain = Drain(registry, lookup)
     server = SimpleNamespace(registry=registry, options=options, lookup=lookup, drain=drain)
-    router = _routes(server, Publisher(server.registry, options), None).router
+    router = _routes(server, HttpPublisher(server.registry, options), None).router
     routes = [*router.exact.items(), *router.prefixes.items()]
     found = {
         (method, path) for path, methods in routes for method in methods if not methods[method].need

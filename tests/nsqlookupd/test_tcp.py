@@ -13,7 +13,7 @@ from nsqfast._ext.dev.probes import fix_parts
 
 from nsqfast.nsqlookupd.registry import Registry
 from nsqfast.nsqlookupd.session import COMMAND_UNITS, Desk
-from nsqfast.nsqlookupd.tcp import Connection, TcpLimits
+from nsqfast.nsqlookupd.tcp import PeerConnection, TcpLimits
 from support.lookup import identify_as
 from support.talks import beside
 
@@ -32,7 +32,9 @@ def serve(talk, **limits):
         desk = Desk(Registry(10**12, 10**12), b"{}")
         connections = set()
         server = await loop.create_server(
-            lambda: Connection(desk, connections, TcpLimits(**patience | limits)), "127.0.0.1", 0
+            lambda: PeerConnection(desk, connections, TcpLimits(**patience | limits)),
+            "127.0.0.1",
+            0,
         )
         writers = []
 

@@ -29,7 +29,7 @@ HEAD_S = 10.0  # for a whole head, and between two pieces of a body
 IDLE_S = 75.0  # between two requests; proxies keep connections for a minute
 
 
-class Connection(web.RequestHandler):
+class LimitedConnection(web.RequestHandler):
     """Created for each accepted connection."""
 
     __slots__ = ("_connections", "_has_begun", "_headers", "_timer")
@@ -127,7 +127,7 @@ def serve(
     loop = asyncio.get_running_loop()
     connections: set[Any] = set()
     make: Factory = partial(
-        Connection,
+        LimitedConnection,
         manager,
         SecurityHeaders(options),
         connections,

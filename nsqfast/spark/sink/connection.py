@@ -15,7 +15,7 @@ from nsqfast.spark.sink.options import SinkOptions
 KEPT_MAX = 4  # with different options, in one process
 
 
-class Connection:
+class SinkConnection:
     """Connects to all nsqds of the options; `producer` belongs to the loop thread.
 
     RefusedError: every nsqd refuses us. An unreachable one is tried again and again.
@@ -56,14 +56,14 @@ async def _connect(options: SinkOptions) -> Producer:
     return producer
 
 
-_kept: dict[SinkOptions, Connection] = {}
+_kept: dict[SinkOptions, SinkConnection] = {}
 
 
-def borrow_connection(options: SinkOptions) -> Connection:
+def borrow_connection(options: SinkOptions) -> SinkConnection:
     """Return the process's connection, or a new one. After an error, call drop_connection."""
     found = _kept.pop(options, None)
     if found is None or not found.loop_thread.is_ours:
-        found = Connection(options)
+        found = SinkConnection(options)
     while len(_kept) >= KEPT_MAX:
         drop_connection(next(iter(_kept)))
     _kept[options] = found  # behind those that were used less recently

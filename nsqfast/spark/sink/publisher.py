@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from nsqfast.errors import NotConnectedError, OutcomeUnknownError, PublishError, PublishRefusedError
-from nsqfast.spark.sink.connection import Connection
+from nsqfast.spark.sink.connection import SinkConnection
 from nsqfast.spark.sink.options import SinkOptions
 from nsqfast.spark.sink.rows import Publish
 
@@ -67,10 +67,10 @@ _LIMITS = (
 )
 
 
-class Publisher:
+class SinkPublisher:
     """Call `put` for all, then `finish`; after an error call nothing more."""
 
-    def __init__(self, connection: Connection, options: SinkOptions) -> None:
+    def __init__(self, connection: SinkConnection, options: SinkOptions) -> None:
         self.counts = Counts()
         self._loop_thread = connection.loop_thread
         self._producer = connection.producer

@@ -22,7 +22,7 @@ from nsqfast.spark.failures import errors_as_lines
 from nsqfast.spark.logs import log, set_up_worker_log
 from nsqfast.spark.sink.connection import borrow_connection, drop_connection
 from nsqfast.spark.sink.options import SinkOptions, parse_options
-from nsqfast.spark.sink.publisher import Counts, Publisher
+from nsqfast.spark.sink.publisher import Counts, SinkPublisher
 from nsqfast.spark.sink.rows import check_columns, cut_publishes, read_rows
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ def publish_partition(batches: Iterable[Any], options: SinkOptions) -> NsqCommit
     started_s = time.monotonic()
     counts = Counts()
     try:
-        publisher = Publisher(borrow_connection(options), options)
+        publisher = SinkPublisher(borrow_connection(options), options)
         counts = publisher.counts
         publish_batches(batches, publisher, options)
     except BaseException as error:
@@ -172,7 +172,7 @@ def publish_partition(batches: Iterable[Any], options: SinkOptions) -> NsqCommit
     return NsqCommitMessage(partition, attempt, counts)
 
 
-def publish_batches(batches: Iterable[Any], publisher: Publisher, options: SinkOptions) -> None:
+def publish_batches(batches: Iterable[Any], publisher: SinkPublisher, options: SinkOptions) -> None:
     """Publish all of them; after an error still wait for earlier answers, so that the counts are right."""
     row = 0
     try:

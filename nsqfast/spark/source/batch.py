@@ -57,7 +57,7 @@ class NsqBatchReader(DataSourceReader):
         loss = LossPolicy(is_strict=self._options.fail_on_data_loss)
         query = SpoolQuery.open(self._options, loss)
         try:
-            known = self._find(query) or self._hand_out(query)
+            known = self._find(query) or self._record(query)
             first = Offset(query.identity, known.first)
             last = Offset(query.identity, known.last)
             segments = segments_between(self._options.spool, query.listing, first, last, loss)
@@ -72,7 +72,7 @@ class NsqBatchReader(DataSourceReader):
                 return handout
         return None
 
-    def _hand_out(self, query: SpoolQuery) -> Handout:
+    def _record(self, query: SpoolQuery) -> Handout:
         """Receive what waits, and record what is there."""
         if query.receiver is not None:
             query.drain()

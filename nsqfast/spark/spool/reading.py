@@ -57,7 +57,7 @@ def _open(segment: Segment, on_damage: OnDamage) -> tuple[Path, pa.Buffer] | Non
 
 
 def _checked(
-    path: Path, data: pa.Buffer, parts: list[trailer.Part], on_damage: OnDamage
+    path: Path, data: pa.Buffer, parts: list[trailer.SegmentPart], on_damage: OnDamage
 ) -> Iterator[pa.RecordBatch]:
     first = 0
     for part in parts:

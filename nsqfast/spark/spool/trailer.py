@@ -19,7 +19,7 @@ _MAGIC = b"nsqS"
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SegmentPart:
     """One batch: its message begins at `offset` of the file and has `size` bytes."""
 
     offset: int
@@ -28,13 +28,13 @@ class Part:
     crc: int
 
 
-def pack(parts: list[Part]) -> bytes:
+def pack(parts: list[SegmentPart]) -> bytes:
     """Return the trailer."""
     data = b"".join(_PART.pack(*astuple(part)) for part in parts) + _COUNT.pack(len(parts))
     return data + _END.pack(zlib_ng.crc32(data), _MAGIC)
 
 
-def unpack(data: pa.Buffer) -> list[Part] | None:
+def unpack(data: pa.Buffer) -> list[SegmentPart] | None:
     """Return the parts of a file; None if the trailer is incomplete or inconsistent."""
     view = memoryview(data)
     fixed = _COUNT.size + _END.size
@@ -45,4 +45,4 @@ def unpack(data: pa.Buffer) -> list[Part] | None:
     begin = len(view) - fixed - count * _PART.size
     if magic != _MAGIC or begin < 0 or zlib_ng.crc32(view[begin : -_END.size]) != crc:
         return None
-    return [Part(*fields) for fields in _PART.iter_unpack(view[begin:-fixed])]
+    return [SegmentPart(*fields) for fields in _PART.iter_unpack(view[begin:-fixed])]

@@ -191,12 +191,12 @@ def _drafts(folder: Path) -> list[_Draft]:
 
 def _write_arrow(path: Path, batches: Sequence[pa.RecordBatch]) -> int:
     """Return the file's size in bytes; it is on disk."""
-    parts: list[trailer.Part] = []
+    parts: list[trailer.SegmentPart] = []
     with open(path, "wb", buffering=0, opener=open_private) as file:
         end = _store(file.fileno(), SCHEMA.serialize())
         for batch in batches:
             data = batch.serialize()
-            parts.append(trailer.Part(end, data.size, batch.num_rows, zlib_ng.crc32(data)))
+            parts.append(trailer.SegmentPart(end, data.size, batch.num_rows, zlib_ng.crc32(data)))
             end += _store(file.fileno(), data)
         end += _store(file.fileno(), _END_OF_STREAM)
         end += _store(file.fileno(), trailer.pack(parts))

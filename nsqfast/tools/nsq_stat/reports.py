@@ -169,9 +169,9 @@ def make_report(options: Options) -> Report:
         return JsonLines(options)
     if not options.is_table:
         return Lines(options)
-    from nsqfast.tools.nsq_stat.table import Table  # importing rich takes a moment
+    from nsqfast.tools.nsq_stat.table import LiveTable  # importing rich takes a moment
 
-    return Table(options)
+    return LiveTable(options)
 
 
 async def _take_samples(cluster: Cluster, report: Report, options: Options) -> None:

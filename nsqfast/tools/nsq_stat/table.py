@@ -37,7 +37,7 @@ DISPENSABLE = (
 )
 
 
-class Table:
+class LiveTable:
     """Redrawn with each sample, until `close`, which leaves the last one on the screen."""
 
     def __init__(self, options: Options) -> None:

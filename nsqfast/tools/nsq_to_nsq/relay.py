@@ -58,7 +58,7 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class BlockPart:
     """One publish: the chosen rows of a block from `first` up to `limit`."""
 
     block: Block
@@ -144,7 +144,7 @@ class Relay:
                 destination.mpub_size_max,
             )
             if bodies is not None:
-                part = Part(block, first, after, number, len(bodies.data), time.monotonic())
+                part = BlockPart(block, first, after, number, len(bodies.data), time.monotonic())
                 try:
                     future = destination.send(self._destination_topic, bodies)
                 except NsqfastError as error:
@@ -169,7 +169,7 @@ class Relay:
 
     # -- answers
 
-    def _take_answer(self, part: Part, future: "asyncio.Future[None]") -> None:
+    def _take_answer(self, part: BlockPart, future: "asyncio.Future[None]") -> None:
         error = None if future.cancelled() else future.exception()
         if future.cancelled():
             self._requeue(part.block.batch, part.rows, "the end")
@@ -187,7 +187,7 @@ class Relay:
         else:
             self._fail(part, error)
 
-    def _divide(self, part: Part, error: PublishRefusedError) -> None:
+    def _divide(self, part: BlockPart, error: PublishRefusedError) -> None:
         """One message is too large, or all together are: none was taken, so split them, to spare the others."""
         destination = self._destinations[part.number]
         destination.learn(error)
@@ -216,7 +216,7 @@ class Relay:
         )
         block.batch.requeue([row], delay_s=None)
 
-    def _fail(self, part: Part, error: BaseException) -> None:
+    def _fail(self, part: BlockPart, error: BaseException) -> None:
         rows = part.rows
         took_s = time.monotonic() - part.sent_s
         self._destinations.note_answer(part.number, took_s, len(rows), is_ok=False)

@@ -27,7 +27,7 @@ class _Sent:
     futures: "list[asyncio.Future[None]]"
 
 
-class Publisher:
+class FilePublisher:
     """`on_published` is called for each batch once all of it has its OK, in the order of the batches."""
 
     def __init__(

@@ -16,7 +16,7 @@ from nsqfast.program.signals import watch_signals
 from nsqfast.program.stdout import print_text
 from nsqfast.tools.replay.batches import Batch, BatchMaker, Feeder, Limits
 from nsqfast.tools.replay.options import AUTO, FAILOVER, ID, PROGRAM, Options
-from nsqfast.tools.replay.publisher import Publisher
+from nsqfast.tools.replay.publisher import FilePublisher
 from nsqfast.tools.replay.state import Outcome, Progress, State, Tally
 from nsqfast.tools.shared.client import client_config
 from nsqfast.tools.shared.output import Progress as Bar
@@ -192,7 +192,7 @@ class Replay:
         assert self._producer is not None
         producer = self._producer
         async with self._started(producer):
-            publisher = Publisher(
+            publisher = FilePublisher(
                 producer, window, self._limits, self._on_published, self._on_refused
             )
             try:

@@ -8,7 +8,7 @@ import atexit
 import functools
 
 from fuzz.common import guarded, pieces
-from nsqfast.net.http_client import Answer, BrokenError, Connection
+from nsqfast.net.http_client import Answer, BrokenError, HttpConnection
 from nsqfast.net.http_target import parse_target
 from nsqfast.tools.nsq_to_http.destination import WAIT_S_MAX, WAIT_S_MIN, parse_retry_after
 from nsqfast.tools.nsq_to_http.requests import ANSWER_SIZE_MAX, RedirectError, Request, redirect
@@ -66,7 +66,7 @@ def own_loop():
 async def hear(parts):
     """The answer, or None if there was none."""
     lost = []
-    connection = Connection(lost.append, ANSWER_SIZE_MAX)
+    connection = HttpConnection(lost.append, ANSWER_SIZE_MAX)
     connection.connection_made(Transport())
     waiter = connection.ask(b"request", None, 0.0)
     for part in parts:
