@@ -16,14 +16,14 @@ class Folder:
     def __init__(self, spark: "SparkSession", path: str) -> None:
         self._jvm = spark._jvm  # noqa: SLF001 - PySpark has no other way to Hadoop's file systems
         self._path = self._jvm.org.apache.hadoop.fs.Path(path)
-        with _operators_fault(path):
+        with _hadoop_errors_as_lines(path):
             conf = spark._jsc.hadoopConfiguration()  # noqa: SLF001
             self._files = self._path.getFileSystem(conf)
             self.path: str = self._files.makeQualified(self._path).toString()
 
     def names(self) -> set[str]:
         """The names in it; empty if the folder does not exist."""
-        with _operators_fault(self.path):
+        with _hadoop_errors_as_lines(self.path):
             if not self._files.exists(self._path):
                 return set()
             return {status.getPath().getName() for status in self._files.listStatus(self._path)}
@@ -34,7 +34,7 @@ class Folder:
 
     def subfolder_names(self, name: str) -> set[str]:
         """The names of folders in the folder `name` in it."""
-        with _operators_fault(self.path):
+        with _hadoop_errors_as_lines(self.path):
             place = self.child(name)
             if not self._files.exists(place):
                 return set()
@@ -42,7 +42,7 @@ class Folder:
 
     def read_json(self, name: str) -> dict[str, Any] | None:
         """None: there is no such file."""
-        with _operators_fault(self.path):
+        with _hadoop_errors_as_lines(self.path):
             place = self.child(name)
             if not self._files.exists(place):
                 return None
@@ -63,13 +63,13 @@ class Folder:
 
     def make(self) -> None:
         """Make it, with those that it is in."""
-        with _operators_fault(self.path):
+        with _hadoop_errors_as_lines(self.path):
             self._files.mkdirs(self._path)
 
     def write_json(self, name: str, content: dict[str, Any]) -> None:
         """Write it atomically, if the file system can rename."""
         part = self.child(f".{name}.part")
-        with _operators_fault(self.path):
+        with _hadoop_errors_as_lines(self.path):
             self._files.mkdirs(self._path)
             stream = self._files.create(part, True)
             try:
@@ -83,7 +83,7 @@ class Folder:
                 raise OptionsError(f"{self.path}/{name}: cannot be written")
 
 
-class _operators_fault:  # noqa: N801 - reads as a function
+class _hadoop_errors_as_lines:  # noqa: N801 - reads as a function
     """Turn Hadoop's errors about a path into one line."""
 
     def __init__(self, path: str) -> None:

@@ -22,7 +22,7 @@ cdef class Client(Timed):
     cdef bint on_written(self, str error) except -1
     cdef int on_durable(self, uint64_t done_ticket, str error) except -1
     cdef int close(self) except -1
-    cdef int drop(self, str reason) except -1
+    cdef int disconnect(self, str reason) except -1
 
 
 cdef class Consumer:

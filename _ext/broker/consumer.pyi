@@ -1,4 +1,4 @@
-from typing import Any
+from typing import Any, final
 
 from nsqfast._ext.core.heap import Timed, Timers
 
@@ -17,3 +17,8 @@ class TakeLater(Timed):
     def __init__(self, timers: Timers) -> None: ...
 
 class DisconnectLater(TakeLater): ...
+
+@final
+class ReadyRing: ...
+
+class Timeouts: ...

@@ -39,7 +39,7 @@ cdef class Client(Timed):
         """End the connection; what it was sent until now arrives."""
         raise NotImplementedError
 
-    cdef int drop(self, str reason) except -1:
+    cdef int disconnect(self, str reason) except -1:
         """End the connection at once, with a line in the log."""
         raise NotImplementedError
 

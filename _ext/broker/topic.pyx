@@ -381,7 +381,7 @@ cdef class Topic(PostponingQueue):
 
     cdef int end_deletion(self) except -1:
         self.on_deleted(self.name)
-        return self.storage.store.disposal.end_deletion()
+        return self.storage.store.disposal.note_topic_deleted()
 
     cdef int delete_last(self) except -1:
         cdef Channel channel = self.channel_list.pop()

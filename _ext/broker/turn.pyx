@@ -84,7 +84,7 @@ cdef class Turn:
         """End a client whose output hit a bug of ours, and go on serving all others."""
         self.fault_count += 1
         self.durability.end_wait(client)
-        return client.drop(f"internal error: {error!r}")
+        return client.disconnect(f"internal error: {error!r}")
 
     # -- what clients ask for during the turn --------------------------------------------------------------------------
 

@@ -151,7 +151,7 @@ cdef class BrokerConnection(Client):
         except StreamError as error:
             if self.phase == PHASE_HANDSHAKE:
                 return self.fail_handshake(str(error))
-            return self.drop(str(error))
+            return self.disconnect(str(error))
         return self.choose_reading()
 
     cdef int parse(self) except -1:
@@ -438,7 +438,7 @@ cdef class BrokerConnection(Client):
         self.registry.turn.end_count += self.input.capacity // READ_SIZE_MAX
         return True
 
-    cdef int drop(self, str reason) except -1:
+    cdef int disconnect(self, str reason) except -1:
         if self.session is not None:
             self.session.say(logging.ERROR, f"client({self.remote_address}) - {reason}")
             self.session.leave()
@@ -518,19 +518,19 @@ cdef class BrokerConnection(Client):
         patience_ns = self.session.heartbeat_ns or HEARTBEAT_DEFAULT_NS
         if self.phase == PHASE_GREETING:
             if self.is_over(self.session.command_since_ns + MAGIC_TIMEOUT_NS, MAGIC_TIMEOUT_NS, now_ns):
-                return self.drop("no protocol magic")
+                return self.disconnect("no protocol magic")
         elif self.phase == PHASE_HANDSHAKE:
             if self.is_over(self.handshake_deadline_ns, HANDSHAKE_TIMEOUT_NS, now_ns):
                 local_address = format_address(self.transport.get_extra_info("sockname"))
                 return self.fail_handshake(f"read tcp {local_address}->{self.remote_address}: i/o timeout")
         else:
             if self.is_awaited() and self.is_over(self.session.command_since_ns + 2 * patience_ns, patience_ns, now_ns):
-                return self.drop("i/o timeout")
+                return self.disconnect("i/o timeout")
             if self.write_paused and self.is_over(self.write_paused_since_ns + patience_ns, patience_ns, now_ns):
-                return self.drop("write timeout")
+                return self.disconnect("write timeout")
             if self.received_ns and self.is_over(self.received_ns + STALLED_NS, STALLED_NS, now_ns):
                 if self.must_give_memory(now_ns):
-                    return self.drop("a command does not go on, and memory is short: raise --max-memory")
+                    return self.disconnect("a command does not go on, and memory is short: raise --max-memory")
             if self.session.heartbeat_ns and now_ns >= self.next_heartbeat_ns:
                 self.beat(now_ns)
         return self.rearm()

@@ -20,7 +20,7 @@ cdef class Disposal(Timed):
     cdef int add_ring(self, Ring ring) except -1
     cdef int add_queue(self, InFlightQueue queue) except -1
     cdef int add_heap(self, DeadlineHeap heap) except -1
-    cdef int end_deletion(self) except -1
+    cdef int note_topic_deleted(self) except -1
     cpdef int begin(self) except -1
     cdef int when_removed(self, object callback) except -1
     cdef bint has_files(self) noexcept

@@ -40,7 +40,7 @@ cdef class Disposal(Timed):
             self.begin()
         return 0
 
-    cdef int end_deletion(self) except -1:
+    cdef int note_topic_deleted(self) except -1:
         """All files of one of them were added."""
         self.deletion_count -= 1
         return self.begin()

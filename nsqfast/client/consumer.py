@@ -248,7 +248,7 @@ class Consumer(Resource, Generic[Value]):
 
     def on_cancelled(self) -> None:
         """Used by the reconnectors."""
-        self._left_behind(self.name)
+        self._forbid_after_loop(self.name)
 
     async def add_nsqd(self, address: str) -> None:
         """Connect to this nsqd, too; returns after the first attempt. RefusedError: it refuses us."""

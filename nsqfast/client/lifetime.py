@@ -188,7 +188,7 @@ class Resource:
         """Make every use from here on raise ClosedError."""
         self._why_unusable = why
 
-    def _left_behind(self, what: str) -> None:
+    def _forbid_after_loop(self, what: str) -> None:
         """Its event loop ends, and nobody ended it before."""
         if not self._why_unusable:
             self._forbid("was started in an event loop that has ended; make one in each event loop")

@@ -224,7 +224,7 @@ class Producer(DelayedPublisher[Body_contra]):
             if reconnector.connection is not None
         ]
 
-    async def open_detached(self, address: str) -> int:
+    async def open_connection_fd(self, address: str) -> int:
         """Open a connection to this nsqd for a caller without an event loop; returns its descriptor. Used by
         nsqfast.client.sync.
 
@@ -266,7 +266,7 @@ class Producer(DelayedPublisher[Body_contra]):
     def on_cancelled(self) -> None:
         """Used by the reconnectors."""
         assert self._dispatcher is not None
-        self._left_behind(", ".join(self._reconnectors))
+        self._forbid_after_loop(", ".join(self._reconnectors))
         self._dispatcher.abandon(f"the producer {self._why_unusable}")
         self._take_undelivered(self._dispatcher, {})
 

@@ -82,7 +82,7 @@ class BrowserRules:
 def is_known(host: str, allowed: Container[str]) -> bool:
     """Whether a Host header, in lower case, names this machine by an address, a local name, or an allowed one."""
     name = split_host(host, "")[0] or ""
-    return name in allowed or is_local(name) or read_address(name) is not None
+    return name in allowed or is_local(name) or parse_ip_address(name) is not None
 
 
 def is_own(origin: str, hosts: Iterable[str]) -> bool:
@@ -113,11 +113,11 @@ def is_local(host: str) -> bool:
 
 def is_loopback(host: str) -> bool:
     """Whether this host of a listener is loopback: `127.0.0.1`, `[::1]` or `localhost`."""
-    address = read_address(host.strip("[]"))
+    address = parse_ip_address(host.strip("[]"))
     return is_local(host.lower()) if address is None else address.is_loopback
 
 
-def read_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+def parse_ip_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     """The address that this text is, if it is one."""
     try:
         return ipaddress.ip_address(host)

@@ -27,7 +27,7 @@ from nsqfast.nsqadmin.messages import pages as messages
 from nsqfast.nsqadmin.options import VERSION_LINE, Options
 from nsqfast.nsqadmin.problems import routes as problems
 from nsqfast.nsqadmin.problems.alerts import ProblemWebhook
-from nsqfast.nsqadmin.problems.kept_state import Beliefs
+from nsqfast.nsqadmin.problems.kept_state import KeptState
 from nsqfast.nsqadmin.problems.report import Problems
 from nsqfast.nsqadmin.web import charts
 from nsqfast.nsqadmin.web.site import Site
@@ -83,9 +83,9 @@ class Server:
         await history.start()
         self._stack.push_async_callback(history.stop)
         await problems.silences.read()
-        beliefs = Beliefs(options, self.context.poller, problems)
-        await beliefs.start()
-        self._stack.push_async_callback(beliefs.stop)
+        kept_state = KeptState(options, self.context.poller, problems)
+        await kept_state.start()
+        self._stack.push_async_callback(kept_state.stop)
         self.context.webhook.begin()
         self._stack.push_async_callback(self.context.webhook.close)
         await self._listen()

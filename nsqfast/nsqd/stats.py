@@ -89,7 +89,7 @@ def _topic_stats(
         "message_bytes": topic.message_bytes,
         "paused": topic.paused,
         "e2e_processing_latency": latency_stats(topic.channels() if quantiles else [], quantiles),
-        **_age(topic),
+        **_age_stats(topic),
     }
 
 
@@ -114,7 +114,7 @@ def _channel_stats(channel: Channel, wanted: Filter, quantiles: list[float]) -> 
         "clients": clients,
         "paused": channel.paused,
         "e2e_processing_latency": latency_stats([channel], quantiles),
-        **_age(channel),
+        **_age_stats(channel),
         **_said("longest_held_ms", channel.held_ns()),
     }
 
@@ -126,7 +126,7 @@ def _taken_counts(channel: Channel) -> dict[str, int]:
     return {name: count for name, count in counts if count}
 
 
-def _age(queue: Topic | Channel) -> dict[str, int]:
+def _age_stats(queue: Topic | Channel) -> dict[str, int]:
     """The same; where no message waits or is in flight there is none."""
     age_ns = queue.age_ns()
     return {"oldest_message_age_ms": age_ns // 1_000_000} if age_ns > 0 else {}

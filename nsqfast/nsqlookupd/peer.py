@@ -9,7 +9,7 @@ import orjson
 
 from nsqfast.errors import ProtocolError
 from nsqfast.net.addresses import PORT_MAX
-from nsqfast.net.browsers import read_address
+from nsqfast.net.browsers import parse_ip_address
 from nsqfast.net.http_reply import encode_json
 from nsqfast.wire.gojson import INT64_MAX, decode_record
 
@@ -163,7 +163,7 @@ def _is_host(text: str) -> bool:
     if _HOST_NAME.fullmatch(text):
         return True
     found = _IPV6.fullmatch(text)
-    return found is not None and read_address(found[2]) is not None
+    return found is not None and parse_ip_address(found[2]) is not None
 
 
 def _check_identity(record: dict[str, Any]) -> None:

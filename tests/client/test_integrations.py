@@ -188,7 +188,7 @@ def test_task_group_ends_when_one_fails(broker, address, topic):
         assert [program.read_until(r"^(\S+)$")[1] for _ in range(2)] == ["68.0", "-40.0"]
         publish(address, topic, b"warm")
         assert program.end(None) == 1, program.text
-    assert program.lines[-1:] == ["ended: could not convert string to float: b'warm'"]
+    assert program.lines[-1:] == ["ended: could not convert string to float: b'warm'"], program.text
     assert left(broker, topic, "task-group") == 1
     assert in_flight(broker, topic, "task-group") == 0
     eventually(lambda: left(broker, f"{topic}-fahrenheit", "task-group") == 0)

@@ -1056,7 +1056,7 @@ def test_problems_of_the_previous_nsqadmin_are_believed_until_the_rule_knows():
     kept = list(before.problems.kept())
 
     after = Scene("--problem-no-consumers=0s")
-    after.problems.believe(kept)
+    after.problems.restore(kept)
     assert after.problems.found == before.problems.found
     assert after.problems.counts == before.problems.counts
     after.channel(part(A, depth=4))
@@ -1066,7 +1066,7 @@ def test_problems_of_the_previous_nsqadmin_are_believed_until_the_rule_knows():
     assert after.run(10) == []
 
     last = Scene("--problem-no-consumers=0s")
-    last.problems.believe(kept)
+    last.problems.restore(kept)
     last.state(A, NodeState.DOWN)
     last.nodes[A] = replace(last.nodes[A], start_time=0)  # it has not answered this nsqadmin yet
     assert last.run(600) == ["node_down", "no_consumers"]
@@ -1076,7 +1076,7 @@ def test_problems_of_the_previous_nsqadmin_are_believed_until_the_rule_knows():
 
 def test_a_rule_that_looks_back_believes_the_previous_nsqadmin_for_as_long():
     scene = Scene("--problem-window=2m")
-    scene.problems.believe(
+    scene.problems.restore(
         [KeptCase("high_requeue", "orders", "billing", "", Severity.WARN, START, "half of them", 0)]
     )
     scene.channel(part(A, client_count=1))

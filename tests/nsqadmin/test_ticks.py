@@ -27,7 +27,7 @@ from nsqfast.nsqadmin.cluster.samples import (
 )
 from nsqfast.nsqadmin.cluster.tick import Arrangement, make_tick
 from nsqfast.nsqadmin.options import Options
-from nsqfast.nsqadmin.problems.fresh_numbers import FreshNumbers
+from nsqfast.nsqadmin.problems.up_node_numbers import UpNodeNumbers
 
 NODES, TOPICS, CHANNELS, TICKS = 7, 9, 4, 6
 COUNTS = [name for name in Counts.__struct_fields__ if name != "message_count"]
@@ -110,7 +110,7 @@ def naive_share(fresh, channel):
 
 def check(cluster, said):
     assert list(cluster.topics) == sorted({name for topics in said.values() for name in topics})
-    fresh = FreshNumbers(cluster)
+    fresh = UpNodeNumbers(cluster)
     for topic in cluster.topics.values():
         holders = [key for key, topics in said.items() if topic.name in topics]
         assert list(topic.parts.node_keys()) == [part.node for part in topic.parts] == holders
@@ -193,7 +193,7 @@ async def test_history_takes_what_the_tick_shows():
     cluster = Cluster(random.Random(7))
     for _ in range(TICKS):
         tick = await cluster.take()
-        fresh = FreshNumbers(tick)
+        fresh = UpNodeNumbers(tick)
         for topic in tick.topics.values():
             for channel in topic.channels.values():
                 check_past(cluster.history, channel, fresh)

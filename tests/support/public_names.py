@@ -47,7 +47,7 @@ MORE = {
 INTERNAL = {
     "nsqfast.client.Consumer": "failures kind name on_cancelled on_trouble open prepare_run take_waiting",
     "nsqfast.client.Producer": """connected_addresses end_deferral fail_waiting finish is_idle kind name note_lost
-        on_cancelled on_trouble open open_detached publish_again send_encoded""",
+        on_cancelled on_trouble open open_connection_fd publish_again send_encoded""",
     "nsqfast.client.Admin": "kind name",
     "nsqfast.client.Message": "discard is_answerable is_kept",
     "nsqfast.client.Config": "check given is_max_in_flight_given",

@@ -28,7 +28,7 @@ cdef class Deadlines:
     cdef OpenFile *write(self, str path) except NULL
     cdef int widen(self, size_t capacity) except -1
     cdef uint64_t check(self) noexcept
-    cdef bint read(self, bytes data) except *
+    cdef bint parse(self, bytes data) except *
 
 
 cdef Deadlines take_deadlines(str name, str path)

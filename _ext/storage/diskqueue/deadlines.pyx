@@ -65,7 +65,7 @@ cdef class Deadlines:
             raise
         return file
 
-    cdef bint read(self, bytes data) except *:
+    cdef bint parse(self, bytes data) except *:
         """Parse it; return whether it is valid."""
         cdef size_t size = len(data)
         if size < sizeof(Head):
@@ -101,7 +101,7 @@ cdef Deadlines take_deadlines(str name, str path):
     except OSError as error:
         log.warning("DISKQUEUE(%s) deferred messages are due at once, %s - %s", name, path, error.strerror)
         return None
-    if not deadlines.read(data):
+    if not deadlines.parse(data):
         log.warning("DISKQUEUE(%s) deferred messages are due at once, %s is damaged", name, path)
         return None
     return deadlines

@@ -94,7 +94,7 @@ cdef Recovered resume(str name, str prefix, list existing, AckFile acks, str met
         acks.mark(first + number)
     if whole:
         acks.resume_move()
-    cdef Recovered found = result(acks, cursor, written, meta_text)
+    cdef Recovered found = make_recovered(acks, cursor, written, meta_text)
     found.is_whole = whole
     found.is_killed = not acks.is_clean() and found.unacked < <int64_t> (written.index - cursor.index)
     acks.claim()
@@ -120,10 +120,10 @@ cdef Recovered start_over(str name, str prefix, list existing, numbers, sealed):
         acks.set_written(written.index, written.file, written.position)
         for number in torn:
             acks.mark(1 + number)
-    return result(acks, cursor, written, "")
+    return make_recovered(acks, cursor, written, "")
 
 
-cdef Recovered result(AckFile acks, Place cursor, Place written, str meta_text):
+cdef Recovered make_recovered(AckFile acks, Place cursor, Place written, str meta_text):
     cdef Recovered found = Recovered()
     found.acks = acks
     found.cursor, found.cursor_file, found.cursor_position = cursor.index, cursor.file, cursor.position
@@ -230,7 +230,7 @@ cdef scan(str name, str prefix, list existing, int64_t file, int64_t position, s
         start = end
         end = segment.walk(start, INT64_MAX, &count, &damages)
         if sealed is not None and number >= sealed[0]:
-            torn += [total + i for i in find_torn(name, segment, start, sealed[1] if number == sealed[0] else 0)]
+            torn += [total + i for i in save_torn(name, segment, start, sealed[1] if number == sealed[0] else 0)]
         total += count
         sound = sound and damages == 0 and (end == segment.size or number == last)
     sound = sound and last - file == len(numbers) - 1
@@ -239,7 +239,7 @@ cdef scan(str name, str prefix, list existing, int64_t file, int64_t position, s
     return (file, min(position, end) if file == last else position), total, (last, end), sound, torn
 
 
-cdef list find_torn(str name, Segment segment, int64_t position, int64_t sealed):
+cdef list save_torn(str name, Segment segment, int64_t position, int64_t sealed):
     """Return the numbers of those from there on that a power failure has torn."""
     cdef int64_t previous = -1, number = 0
     cdef Span span

@@ -14,18 +14,18 @@ PUBLISHES_BEFORE = 2
 REFRESH_S = 1.0
 
 
-class Opener(Protocol):
+class ConnectionOpener(Protocol):
     """What the route needs of a producer."""
 
     @property
     def connected_addresses(self) -> list[str]: ...
-    async def open_detached(self, address: str) -> int: ...
+    async def open_connection_fd(self, address: str) -> int: ...
 
 
 class DirectRoute:
     """Used by one thread at a time; other threads, and publishes without a direct connection, use the loop."""
 
-    def __init__(self, opener: Opener, timeout_s: float, *, is_sticky: bool) -> None:
+    def __init__(self, opener: ConnectionOpener, timeout_s: float, *, is_sticky: bool) -> None:
         self.published = 0
         self.failed = 0
         self._opener = opener
@@ -68,7 +68,7 @@ class DirectRoute:
 
     async def _open(self, address: str) -> Direct | None:
         try:
-            fd = await self._opener.open_detached(address)
+            fd = await self._opener.open_connection_fd(address)
         except (NsqfastError, OSError):
             return None  # the loop's own connection reports the failure and retries
         return Direct(fd) if fd >= 0 else None

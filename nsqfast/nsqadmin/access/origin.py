@@ -23,7 +23,7 @@ FORWARDED_COUNT_MAX: Final = 32  # addresses of X-Forwarded-For to examine
 FORM: Final = "application/x-www-form-urlencoded"
 
 
-def read_address(text: str) -> Address | None:
+def parse_peer_ip(text: str) -> Address | None:
     """None if it is not an IP address. An IPv4 address that came over an IPv6 socket (::ffff:10.0.0.1) becomes IPv4."""
     try:
         address = ipaddress.ip_address(text.partition("%")[0])
@@ -48,7 +48,7 @@ class Networks:
         return bool(self._networks)
 
     def __contains__(self, text: str) -> bool:
-        address = read_address(text)
+        address = parse_peer_ip(text)
         return address is not None and any(address in network for network in self._networks)
 
 
@@ -89,7 +89,7 @@ class Proxies:
             return peer
         given = ",".join(request.headers.getall("X-Forwarded-For", []))
         for text in reversed(given.split(",")[-FORWARDED_COUNT_MAX:]):
-            address = read_address(text.strip())
+            address = parse_peer_ip(text.strip())
             if address is None:
                 return peer
             if str(address) not in self._networks:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-from nsqfast.nsqadmin.access.origin import Address, read_address
+from nsqfast.nsqadmin.access.origin import Address, parse_peer_ip
 from nsqfast.nsqadmin.access.users import Account, Users
 
 WINDOW_S: Final = 60.0
@@ -79,7 +79,7 @@ class LoginAttempts:
 
 def network_of(address: str) -> str:
     """The network of an address: an IPv6 customer has more addresses than could be counted."""
-    found: Address | None = read_address(address)
+    found: Address | None = parse_peer_ip(address)
     if found is None or found.version == 4:
         return str(found or "")
     return str(int(found) >> (128 - IPV6_PREFIX_BITS))

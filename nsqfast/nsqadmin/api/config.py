@@ -10,7 +10,7 @@ import orjson
 from aiohttp import web
 
 from nsqfast.net.masks import masked, place_of
-from nsqfast.nsqadmin.access.origin import read_address
+from nsqfast.nsqadmin.access.origin import parse_peer_ip
 from nsqfast.nsqadmin.api.answers import V1, ApiError, answer
 from nsqfast.nsqadmin.api.bodies import BODY_SIZE_MAX, read_body
 from nsqfast.nsqadmin.checks import parse_cidr
@@ -64,7 +64,7 @@ class Config:
     def _check_address(self, request: web.Request) -> None:
         if self._network is None:
             return
-        peer = read_address(request.remote or "")
+        peer = parse_peer_ip(request.remote or "")
         if peer is None:
             raise ApiError(400, "INVALID_REMOTE_ADDR")
         if peer not in self._network:

@@ -94,7 +94,7 @@ class Question:
         self._become(NodeState.UP, now)
         return True
 
-    def believe(
+    def restore(
         self, state: NodeState, since: float, answered_at: float | None, error: str
     ) -> None:
         """As it was in the previous nsqadmin; the next answer, or three without one, say more."""
@@ -196,11 +196,11 @@ class NodeWatch:
         """The address at which it is asked."""
         return self.identity.key
 
-    def believe(self, kept: KeptNode) -> None:
+    def restore(self, kept: KeptNode) -> None:
         """What the previous nsqadmin knew of it."""
         self.listed_by = kept.listed_by
         self.drain = DrainFigures(kept.drain_since) if kept.drain_since else None
-        self.question.believe(kept.state, kept.since, kept.answered_at, kept.error)
+        self.question.restore(kept.state, kept.since, kept.answered_at, kept.error)
 
     def kept(self, given: str) -> KeptNode:
         """What the next nsqadmin has to know of it."""
@@ -455,7 +455,7 @@ class Members:
         self._turn = asyncio.Lock()
         self._layouts = Layouts()
         self._count = 0
-        self._believed: dict[str, NodeIdentity] = {}  # by the address of the flag
+        self._restored: dict[str, NodeIdentity] = {}  # by the address of the flag
         self._retired: list[Question] = []
 
     @property
@@ -463,13 +463,13 @@ class Members:
         """Whether nsqlookupd are configured, which know the nsqd."""
         return bool(self._options.nsqlookupd_http_addresses)
 
-    def believe(self, kept: Iterable[KeptNode]) -> None:
+    def restore(self, kept: Iterable[KeptNode]) -> None:
         """The nodes of the previous nsqadmin, before any question."""
         for one in kept:
             if one.given:
-                self._believed[one.given] = one.identity
+                self._restored[one.given] = one.identity
             node = self.nodes[one.identity.key] = self._watch(one.identity)
-            node.believe(one)
+            node.restore(one)
 
     def kept(self) -> Iterator[KeptNode]:
         """For the next nsqadmin; they may come and go meanwhile."""
@@ -513,7 +513,7 @@ class Members:
             self._retired.append(self.given.pop(address).question)
         self.given = {
             address: self.given.get(address)
-            or GivenNode(address, upstream, self._believed.get(address))
+            or GivenNode(address, upstream, self._restored.get(address))
             for address in wanted
         }
 

@@ -102,8 +102,8 @@ class Case:
         "finding",
         "good_since_s",
         "good_ticks",
-        "is_believed",
         "is_reported",
+        "is_restored",
         "least",
         "rank",
         "round",
@@ -122,7 +122,7 @@ class Case:
         self.good_ticks = 0
         self.good_since_s = 0.0  # on the clock of Cases
         self.is_reported = False
-        self.is_believed = False  # the previous nsqadmin saw it, and this one has not yet
+        self.is_restored = False  # the previous nsqadmin saw it, and this one has not yet
         self.rank = 0  # while it is reported, its rank in the order
 
 
@@ -155,14 +155,14 @@ class Cases:
                 text = case.finding.text(case.since)
                 yield KeptCase(*key, case.finding.severity, case.since, text, case.least)
 
-    def believe(self, kept: Iterable[KeptCase], rules: Mapping[str, Rule]) -> None:
+    def restore(self, kept: Iterable[KeptCase], rules: Mapping[str, Rule]) -> None:
         """Report those of the previous nsqadmin, before the first tick."""
         for one in kept:
             key = Key(one.rule, one.topic, one.channel, one.node)
             if one.rule in rules and key not in self._cases:
                 finding = Finding(one.severity, partial(_said, one.text), measure=one.least)
                 case = self._cases[key] = Case(one.since, self.now_s, finding)
-                case.is_believed = True
+                case.is_restored = True
                 self._report(key, case)
 
     def is_reported(self, key: Key) -> bool:
@@ -170,10 +170,10 @@ class Cases:
         case = self._cases.get(key)
         return case is not None and case.is_reported
 
-    def is_believed(self, key: Key) -> bool:
+    def is_restored(self, key: Key) -> bool:
         """Whether only the previous nsqadmin has seen it."""
         case = self._cases.get(key)
-        return case is not None and case.is_believed
+        return case is not None and case.is_restored
 
     def begin(self, at: float) -> None:
         """The next tick, at this unix time."""
@@ -195,7 +195,7 @@ class Cases:
             since = self._at if finding.since is None else min(max(finding.since, 0.0), self._at)
             case = self._cases[key] = Case(since, self.now_s, finding)
         case.round = self._round
-        case.is_believed = False
+        case.is_restored = False
         case.finding = finding
         case.ticks += 1
         case.least = min(case.least, finding.measure)
@@ -222,7 +222,7 @@ class Cases:
             if case.round == self._round:
                 continue
             known, rule = find_known(key), rules[key.rule]
-            if known is Known.GOOD and case.is_believed and self.now_s < rule.belief_s:
+            if known is Known.GOOD and case.is_restored and self.now_s < rule.belief_s:
                 known = Known.UNKNOWN
             if known is Known.UNKNOWN:
                 self._wait(case)

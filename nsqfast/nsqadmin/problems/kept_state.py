@@ -28,7 +28,7 @@ class _State(msgspec.Struct):
     problems: list[KeptCase]
 
 
-class Beliefs:
+class KeptState:
     """Of one nsqadmin: `start` before the first tick, `stop` after the last one."""
 
     def __init__(self, options: Options, poller: Poller, problems: Problems) -> None:
@@ -48,8 +48,8 @@ class Beliefs:
             if set(state.nsqadmin_state).isdisjoint(self._addresses()):
                 log.warning("problems: the state beside --history-file is another cluster's")
             else:
-                self._poller.members.believe(state.nodes)
-                self._problems.believe(state.problems)
+                self._poller.members.restore(state.nodes)
+                self._problems.restore(state.problems)
         self._saver = asyncio.get_running_loop().create_task(self._save_often())
 
     async def stop(self) -> None:

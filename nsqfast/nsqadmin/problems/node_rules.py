@@ -8,8 +8,8 @@ from nsqfast.nsqadmin.cluster.model import Cluster, Lookupd, Node, NodeState
 from nsqfast.nsqadmin.cluster.probes import Disk, Probes
 from nsqfast.nsqadmin.options import Options
 from nsqfast.nsqadmin.problems.cases import Cases, Finding, Key, Known, Rule, Severity
-from nsqfast.nsqadmin.problems.fresh_numbers import FreshNumbers
 from nsqfast.nsqadmin.problems.texts import clock, count, number, percent, size
+from nsqfast.nsqadmin.problems.up_node_numbers import UpNodeNumbers
 
 NODE_DOWN = "node_down"
 UNHEALTHY = "node_unhealthy"
@@ -92,7 +92,7 @@ class NodeRules:
         self._cases = cases
         self._probes = probes
 
-    def judge(self, fresh: FreshNumbers) -> Iterator[None]:
+    def judge(self, fresh: UpNodeNumbers) -> Iterator[None]:
         """Judge all nsqd and nsqlookupd, one per step."""
         cluster = fresh.cluster
         for node in cluster.nodes.values():
@@ -109,7 +109,7 @@ class NodeRules:
                 self._judge_agreement(node, asked)
                 yield
 
-    def find_known(self, fresh: FreshNumbers, key: Key) -> Known:
+    def find_known(self, fresh: UpNodeNumbers, key: Key) -> Known:
         """What is known of a node that no longer breaks this rule."""
         cluster = fresh.cluster
         if key.rule == LOOKUPD_DOWN:
@@ -125,7 +125,7 @@ class NodeRules:
     def _add(self, rule: str, node: str, finding: Finding) -> None:
         self._cases.add(self._rules[rule], Key(rule, node=node), finding)
 
-    def _judge_node(self, fresh: FreshNumbers, node: Node) -> None:
+    def _judge_node(self, fresh: UpNodeNumbers, node: Node) -> None:
         if node.state is NodeState.DOWN and not node.is_planned(fresh.at):
             is_short = fresh.at - node.since < self._options.problem_node_down_ns / 1e9
             severity = Severity.WARN if is_short else Severity.CRIT

@@ -13,9 +13,9 @@ from nsqfast.nsqadmin.cluster.model import Channel, NodePart, Rates, Topic
 from nsqfast.nsqadmin.cluster.probes import Probes
 from nsqfast.nsqadmin.options import Options
 from nsqfast.nsqadmin.problems.cases import Cases, Finding, Key, Known, Rule, Severity
-from nsqfast.nsqadmin.problems.fresh_numbers import FreshNumbers, FreshShare, add_rates
 from nsqfast.nsqadmin.problems.texts import clock, count, number, percent, printable, span, waiting
 from nsqfast.nsqadmin.problems.thresholds import Thresholds, ThresholdTable
+from nsqfast.nsqadmin.problems.up_node_numbers import UpNodeChannel, UpNodeNumbers, add_rates
 
 STEPS = 10
 # A window younger than this part of its span says nothing yet: a burst in a busy channel proves no share.
@@ -166,7 +166,7 @@ class ChannelRules:
         self._windows: dict[tuple[str, str], DeliveryWindow] = {}
         self._dead_letter_ending = options.problem_dead_letter_suffix
 
-    def judge(self, fresh: FreshNumbers, channel: Channel) -> None:
+    def judge(self, fresh: UpNodeNumbers, channel: Channel) -> None:
         """Judge a channel with activity that is not ephemeral."""
         share = fresh.share(channel)
         self._judge_pause(fresh, channel, share)
@@ -180,11 +180,11 @@ class ChannelRules:
         if share.in_flight:
             self._judge_consumers(fresh, channel)
 
-    def _is_left_alone(self, fresh: FreshNumbers, topic: str, share: FreshShare) -> bool:
+    def _is_left_alone(self, fresh: UpNodeNumbers, topic: str, share: UpNodeChannel) -> bool:
         """Messages wait for consumers, of which there are none: that its backlog grows is no problem of its own."""
         return share.depth > 0 and not share.clients and not self.is_store(fresh, topic)
 
-    def is_store(self, fresh: FreshNumbers, topic: str) -> bool:
+    def is_store(self, fresh: UpNodeNumbers, topic: str) -> bool:
         """Whether it is a topic of dead letters, which wait for a person, not for a consumer."""
         ending = self._dead_letter_ending
         return (
@@ -193,7 +193,7 @@ class ChannelRules:
             and topic.removesuffix(ending) in fresh.cluster.topics
         )
 
-    def find_known(self, fresh: FreshNumbers, key: Key) -> Known:
+    def find_known(self, fresh: UpNodeNumbers, key: Key) -> Known:
         """What is known of a channel that no longer breaks this rule."""
         channel = fresh.cluster.channel(key.topic, key.channel)
         if channel is None or not channel.parts:
@@ -210,7 +210,7 @@ class ChannelRules:
         is_held = not share.active_count and key.rule not in (PAUSED, PARTLY_PAUSED)
         return Known.HELD if is_held else Known.GOOD
 
-    def forget(self, fresh: FreshNumbers) -> Iterator[None]:
+    def forget(self, fresh: UpNodeNumbers) -> Iterator[None]:
         """Drop the sums of channels that are gone, or had no requeues or timeouts for the whole window."""
         for names, window in list(self._windows.items()):
             sums = window.sums()
@@ -228,7 +228,7 @@ class ChannelRules:
     def _add(self, rule: str, channel: Channel, finding: Finding) -> None:
         self._cases.add(self._rules[rule], Key(rule, channel.topic, channel.name), finding)
 
-    def _judge_pause(self, fresh: FreshNumbers, channel: Channel, share: FreshShare) -> None:
+    def _judge_pause(self, fresh: UpNodeNumbers, channel: Channel, share: UpNodeChannel) -> None:
         if share.paused and share.active_count:
             text = partial(
                 partly_paused_text, len(share.paused) + share.active_count, share.paused, fresh.at
@@ -240,7 +240,7 @@ class ChannelRules:
             self._add(PAUSED, channel, Finding(Severity.WARN, text, measure=depth))
 
     def _judge_flow(
-        self, fresh: FreshNumbers, channel: Channel, share: FreshShare, rates: Rates
+        self, fresh: UpNodeNumbers, channel: Channel, share: UpNodeChannel, rates: Rates
     ) -> None:
         is_still = rates.out_s <= 0
         if share.in_flight and is_still:
@@ -256,7 +256,7 @@ class ChannelRules:
         """Nobody finishes anything: that one of them does not is no problem of its own."""
         return self._cases.is_reported(Key(STUCK, channel.topic, channel.name))
 
-    def _judge_consumers(self, fresh: FreshNumbers, channel: Channel) -> None:
+    def _judge_consumers(self, fresh: UpNodeNumbers, channel: Channel) -> None:
         held_ms, node = fresh.longest_held(channel)
         is_short = held_ms < self._of(channel).stuck * 1e3
         if is_short or self._is_stuck(channel):
@@ -266,7 +266,7 @@ class ChannelRules:
         since = fresh.at - held_ms / 1e3
         self._add(CONSUMER_STUCK, channel, Finding(Severity.WARN, text, since))
 
-    def _judge_backlog(self, channel: Channel, share: FreshShare, rates: Rates) -> None:
+    def _judge_backlog(self, channel: Channel, share: UpNodeChannel, rates: Rates) -> None:
         thresholds, slope = self._of(channel), channel.depth_slope
         if slope is None:
             self._cases.keep(Key(BACKLOG, channel.topic, channel.name))
@@ -278,7 +278,7 @@ class ChannelRules:
             text = partial(_backlog, share.depth, slope, _age_of(channel))
             self._add(BACKLOG, channel, Finding(severity, text))
 
-    def _judge_ready(self, fresh: FreshNumbers, channel: Channel, share: FreshShare) -> None:
+    def _judge_ready(self, fresh: UpNodeNumbers, channel: Channel, share: UpNodeChannel) -> None:
         """Among the nodes that hold messages for consumers and deliver none: is any consumer ready?"""
         ready = [
             self._probes.ready_count(channel.topic, channel.name, node)
@@ -353,7 +353,7 @@ def _oldest(age: Age) -> str:
     return f", the oldest for {least}{span(oldest_s)}"
 
 
-def _stuck(share: FreshShare, rates: Rates, now: float, since: float) -> str:
+def _stuck(share: UpNodeChannel, rates: Rates, now: float, since: float) -> str:
     tail = f", {number(rates.timeout_s)}/s time out" if rates.timeout_s else ""
     return (
         f"{count(share.in_flight, 'message')} in flight at {count(share.clients, 'consumer')}, "
@@ -430,7 +430,7 @@ class TopicRules:
         self._span_s = options.problem_window_ns / 1e9
         self._windows: dict[str, DeliveryWindow] = {}
 
-    def judge(self, fresh: FreshNumbers, topic: Topic, *, is_store: bool) -> None:
+    def judge(self, fresh: UpNodeNumbers, topic: Topic, *, is_store: bool) -> None:
         """Judge a topic that is not ephemeral. `is_store`: its messages are dead letters."""
         if not (topic.counts.depth or topic.paused_parts or is_store):
             return
@@ -441,7 +441,7 @@ class TopicRules:
         elif topic.counts.depth:
             self._judge_channels(fresh, topic, [part for part in parts if not part.paused])
 
-    def find_known(self, fresh: FreshNumbers, key: Key) -> Known:
+    def find_known(self, fresh: UpNodeNumbers, key: Key) -> Known:
         """What is known of a topic that no longer breaks this rule."""
         topic = fresh.cluster.topics.get(key.topic)
         if topic is None or not topic.parts:
@@ -450,7 +450,7 @@ class TopicRules:
             return Known.UNKNOWN
         return Known.GOOD
 
-    def forget(self, fresh: FreshNumbers) -> Iterator[None]:
+    def forget(self, fresh: UpNodeNumbers) -> Iterator[None]:
         """Drop the sums of topics that are gone, or got nothing for the whole window."""
         for name, window in list(self._windows.items()):
             if name not in fresh.cluster.topics or not window.sums().delivered:
@@ -461,7 +461,7 @@ class TopicRules:
         self._cases.add(self._rules[rule], Key(rule, topic.name), finding)
 
     def _judge_pause(
-        self, fresh: FreshNumbers, topic: Topic, parts: Sequence[NodePart], paused: list[NodePart]
+        self, fresh: UpNodeNumbers, topic: Topic, parts: Sequence[NodePart], paused: list[NodePart]
     ) -> None:
         if paused and len(paused) < len(parts):
             text = partial(partly_paused_text, len(parts), paused, fresh.at)
@@ -471,7 +471,7 @@ class TopicRules:
             text = partial(paused_text, depth, fresh.at)
             self._add(PAUSED, topic, Finding(Severity.WARN, text, measure=depth))
 
-    def _judge_channels(self, fresh: FreshNumbers, topic: Topic, parts: list[NodePart]) -> None:
+    def _judge_channels(self, fresh: UpNodeNumbers, topic: Topic, parts: list[NodePart]) -> None:
         served = {node for channel in topic.channels.values() for node in channel.parts.node_keys()}
         alone = [part for part in parts if part.counts.depth and part.node not in served]
         if alone:

@@ -44,7 +44,6 @@ from nsqfast.nsqadmin.cluster.model import Channel, Cluster, Topic
 from nsqfast.nsqadmin.cluster.probes import Probes, Vitals
 from nsqfast.nsqadmin.options import Options
 from nsqfast.nsqadmin.problems.cases import Case, Cases, KeptCase, Key, Known, Severity
-from nsqfast.nsqadmin.problems.fresh_numbers import FreshNumbers
 from nsqfast.nsqadmin.problems.node_rules import NodeRules, node_rules
 from nsqfast.nsqadmin.problems.queue_rules import (
     ChannelRules,
@@ -54,6 +53,7 @@ from nsqfast.nsqadmin.problems.queue_rules import (
 )
 from nsqfast.nsqadmin.problems.silences import Scope, Silence, Silences
 from nsqfast.nsqadmin.problems.thresholds import ThresholdTable
+from nsqfast.nsqadmin.problems.up_node_numbers import UpNodeNumbers
 
 GAP_S_MIN = 60.0  # between two ticks: a longer gap is not time under observation
 
@@ -72,7 +72,7 @@ class Rules:
 
     def judge(self, cluster: Cluster) -> Iterator[None]:
         """Judge in steps, between which the caller may let others run: a topic, a channel or a case each."""
-        fresh = FreshNumbers(cluster)
+        fresh = UpNodeNumbers(cluster)
         self.cases.begin(cluster.at)
         yield from self._nodes.judge(fresh)
         for topic in cluster.topics.values():
@@ -82,7 +82,7 @@ class Rules:
         yield from self._channels.forget(fresh)
         yield from self._topics.forget(fresh)
 
-    def _judge_topic(self, fresh: FreshNumbers, topic: Topic) -> Iterator[None]:
+    def _judge_topic(self, fresh: UpNodeNumbers, topic: Topic) -> Iterator[None]:
         channels = self._channels
         self._topics.judge(fresh, topic, is_store=channels.is_store(fresh, topic.name))
         yield
@@ -92,13 +92,13 @@ class Rules:
                 channels.judge(fresh, channel)
                 yield
 
-    def _find_known(self, fresh: FreshNumbers, key: Key) -> Known:
+    def _find_known(self, fresh: UpNodeNumbers, key: Key) -> Known:
         if not key.topic:
             return self._nodes.find_known(fresh, key)
         group = self._channels if key.channel else self._topics
         known = group.find_known(fresh, key)
         # A dead node may have it, of which only the previous nsqadmin knows what it had.
-        is_unclear = known is Known.GONE and fresh.is_partial and self.cases.is_believed(key)
+        is_unclear = known is Known.GONE and fresh.is_partial and self.cases.is_restored(key)
         return Known.UNKNOWN if is_unclear else known
 
 
@@ -187,10 +187,10 @@ class Problems:
                 await self._task
         await self._probes.stop()
 
-    def believe(self, kept: Iterable[KeptCase]) -> None:
+    def restore(self, kept: Iterable[KeptCase]) -> None:
         """Those of the previous nsqadmin, before the first tick; `silences` are read."""
         cases = self._rules.cases
-        cases.believe(kept, self._rules.by_name)
+        cases.restore(kept, self._rules.by_name)
         reported = islice(cases.reported(), FOUND_MAX)
         self.found = [self._problem(key, case) for key, case in reported]
         self._mute_found()

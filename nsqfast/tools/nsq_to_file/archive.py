@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from nsqfast.client.batch import ArrayBatch
 from nsqfast.tools.nsq_to_file.folders import check_folders, link_file, make_folders
-from nsqfast.tools.nsq_to_file.naming import Naming, place_in, put_revision
+from nsqfast.tools.nsq_to_file.naming import Naming, join_path, put_revision
 from nsqfast.tools.shared.program import log
 
 SIZE_MAX = 1 << 62
@@ -211,13 +211,13 @@ class Archive:
     @property
     def _target(self) -> Path:
         """The final place of the file."""
-        return place_in(self._output_dir, put_revision(self._file_name, self._revision))
+        return join_path(self._output_dir, put_revision(self._file_name, self._revision))
 
     def _open(self) -> OpenFile:
         """Open the first revision whose name is free, or whose file can be continued."""
         self._prepare_folders()
         while True:
-            path = place_in(self._work_dir, put_revision(self._file_name, self._revision))
+            path = join_path(self._work_dir, put_revision(self._file_name, self._revision))
             if path != self._target and os.path.lexists(self._target):
                 log.warning("[%s] output file already exists: %s", self._name, self._target)
             else:
@@ -236,7 +236,7 @@ class Archive:
 
     def _prepare_folders(self) -> None:
         folders = [
-            place_in(folder, self._file_name).parent
+            join_path(folder, self._file_name).parent
             for folder in (self._work_dir, self._output_dir)
         ]
         for root, folder in zip((self._work_dir, self._output_dir), folders, strict=True):

@@ -94,6 +94,6 @@ def put_revision(name: str, number: int) -> str:
     return name.replace(REVISION, f"-{number:06d}")
 
 
-def place_in(folder: str, name: str) -> Path:
+def join_path(folder: str, name: str) -> Path:
     """Its path; a name that begins with a slash is also placed below the folder."""
     return Path(os.path.normpath(f"{folder}/{name}"))

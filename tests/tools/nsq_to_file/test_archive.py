@@ -454,7 +454,7 @@ def test_two_file_systems(setting, monkeypatch):
     one = setting(work=True)
     monkeypatch.setattr(
         archive_module,
-        "place_in",
+        "join_path",
         lambda folder, name: type(one.out)("/proc" if "work" in str(folder) else "/tmp") / name,
     )
     with pytest.raises(OSError, match="same file system"):

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from nsqfast.errors import OptionsError
-from nsqfast.tools.nsq_to_file.naming import Naming, format_time, place_in, put_revision
+from nsqfast.tools.nsq_to_file.naming import Naming, format_time, join_path, put_revision
 from nsqfast.tools.nsq_to_file.options import parse
 
 NOW_S = 1_780_000_000.0
@@ -87,8 +87,8 @@ def test_what_another_process_made_is_known(given):
 
 
 def test_places():
-    assert str(place_in("/out", "a/../b")) == "/out/b"
-    assert str(place_in("./w/", "/x")) == "w/x"
+    assert str(join_path("/out", "a/../b")) == "/out/b"
+    assert str(join_path("./w/", "/x")) == "w/x"
 
 
 @pytest.mark.parametrize("topic", [".", ".."])

@@ -23,9 +23,9 @@ from nsqfast.nsqadmin.web.charts import (
 from nsqfast.nsqadmin.web.pages.problems import own_problems
 from nsqfast.nsqadmin.web.pages.shares import (
     CHANNEL_NODES,
-    Share,
+    PartFacts,
     find_channel,
-    make_shares,
+    make_part_facts,
     pause_actions,
     paused_state,
 )
@@ -212,7 +212,7 @@ class Tab:
     add: Callable[[View, PageRequest, Channel, Consumers], None]
 
 
-def deliveries(share: Share) -> int:
+def deliveries(share: PartFacts) -> int:
     """Shares of deliveries, if nsqd counts them by zone and region."""
     stats = share.stats
     if stats is None:
@@ -220,7 +220,7 @@ def deliveries(share: Share) -> int:
     return stats.zone_local_msg_count + stats.region_local_msg_count + stats.global_msg_count
 
 
-def delivery_text(share: Share) -> str:
+def delivery_text(share: PartFacts) -> str:
     """`zone 60 %, region 30 %, global 10 %`"""
     total, stats = deliveries(share), share.stats
     if not total or stats is None:
@@ -233,7 +233,7 @@ def delivery_text(share: Share) -> str:
     return ", ".join(f"{name} {texts.share(number / total)}" for name, number in shares)
 
 
-def latency_s(share: Share, quantile: float) -> float | None:
+def latency_s(share: PartFacts, quantile: float) -> float | None:
     """From publishing to FIN; None if nsqd does not measure it, or not this quantile."""
     latency = share.stats.e2e_processing_latency if share.stats else None
     for each in (latency.percentiles if latency else None) or ():
@@ -249,7 +249,7 @@ def latency_text(seconds: float | None) -> str:
     return f"{seconds * 1000:,.4g} ms"
 
 
-def _latency_column(quantile: float) -> Column[Share]:
+def _latency_column(quantile: float) -> Column[PartFacts]:
     return number(
         f"p{quantile * 100:g}",
         f"p{quantile * 100:g}",
@@ -260,7 +260,7 @@ def _latency_column(quantile: float) -> Column[Share]:
     )
 
 
-DELIVERY: Column[Share] = Column(
+DELIVERY: Column[PartFacts] = Column(
     "delivery",
     "Delivery",
     delivery_text,
@@ -270,7 +270,7 @@ DELIVERY: Column[Share] = Column(
 )
 
 
-def node_spec(shares: Sequence[Share]) -> TableSpec[Share]:
+def node_spec(shares: Sequence[PartFacts]) -> TableSpec[PartFacts]:
     """With latencies and shares of delivery if some node has them."""
     columns = [*CHANNEL_NODES.columns]
     columns += [
@@ -286,7 +286,7 @@ def node_spec(shares: Sequence[Share]) -> TableSpec[Share]:
 def add_nodes(view: View, request: PageRequest, channel: Channel, consumers: Consumers) -> None:
     """Its numbers on each node."""
     stats = {key: answer.stats for key, answer in consumers.answers.items()}
-    shares = make_shares(request.cluster, channel.topic, channel.parts, stats, channel.name)
+    shares = make_part_facts(request.cluster, channel.topic, channel.parts, stats, channel.name)
     view.tables["nodes"] = make_table(request, node_spec(shares), shares)
 
 

@@ -70,7 +70,7 @@ STRIP = replace(
 METRICS = ("message_count",)
 
 
-async def find_worst(cluster: Cluster) -> list[Channel]:
+async def find_deepest_channels(cluster: Cluster) -> list[Channel]:
     """The WORST channels by depth, without empty ones."""
     worst: list[Channel] = []
     waiting: list[Channel] = []
@@ -99,7 +99,7 @@ async def build_overview(request: PageRequest) -> View:
     """The problems first, then totals, charts, backlogs and nodes."""
     cluster, totals = request.cluster, request.cluster.totals
     plan = make_plan(request.query, request.context.options.history_ns / 1e9, CHARTS)
-    worst = await find_worst(cluster)
+    worst = await find_deepest_channels(cluster)
     topics = await request.facts.topics(request.cluster)
     slopes = [facts.slope for facts in topics if facts.slope is not None]
     # Those with problems first, so that they are on the first page of the table.

@@ -220,7 +220,7 @@ CHANNELS: TableSpec[Channel] = TableSpec(
 
 
 @dataclass(slots=True, eq=False)
-class Share:
+class PartFacts:
     """A topic's or channel's part, with its node; None for one that the cluster no longer lists.
 
     `stats` has figures that only the node itself reports, for a channel that somebody looks at.
@@ -245,39 +245,43 @@ class Share:
         return found
 
 
-def make_shares(
+def make_part_facts(
     cluster: Cluster,
     topic: str,
     parts: Iterable[NodePart],
     stats: Mapping[str, ChannelStats] = MappingProxyType({}),
     channel: str = "",
-) -> list[Share]:
+) -> list[PartFacts]:
     """In the order of the cluster's nodes; `stats` by key of the node."""
     order = {key: index for index, key in enumerate(cluster.nodes)}
     shares = []
     for part in sorted(parts, key=lambda part: order.get(part.node, len(order))):
         node = cluster.nodes.get(part.node)
         hidden = node is not None and topic in node.tombstones
-        shares.append(Share(part, node, cluster.at, hidden, topic, channel, stats.get(part.node)))
+        shares.append(
+            PartFacts(part, node, cluster.at, hidden, topic, channel, stats.get(part.node))
+        )
     return shares
 
 
-def _node_address(request: PageRequest, share: Share) -> str:
+def _node_address(request: PageRequest, share: PartFacts) -> str:
     return request.context.urls.node(share.part.node) if share.node else ""
 
 
-_NODE_COLUMNS: tuple[Column[Share], ...] = (
+_NODE_COLUMNS: tuple[Column[PartFacts], ...] = (
     Column("node", "Node", lambda share: share.part.node, href=_node_address),
     Column("host", "Host", lambda share: share.node.hostname if share.node else "", priority=3),
     chips("state", "State", lambda share: share.states),
 )
-_DISK: Column[Share] = number("disk", "On disk", lambda share: share.part.counts.backend_depth, 4)
-_MESSAGES: Column[Share] = number(
+_DISK: Column[PartFacts] = number(
+    "disk", "On disk", lambda share: share.part.counts.backend_depth, 4
+)
+_MESSAGES: Column[PartFacts] = number(
     "messages", "Messages", lambda share: share.part.counts.message_count, 4
 )
 
 
-def _spec(columns: tuple[Column[Share], ...]) -> TableSpec[Share]:
+def _spec(columns: tuple[Column[PartFacts], ...]) -> TableSpec[PartFacts]:
     return TableSpec(
         name="nodes",
         caption="Nodes",

@@ -21,7 +21,7 @@ from nsqfast.nsqadmin.web.pages.shares import (
     TOPIC_NODES,
     channel_states,
     find_topic,
-    make_shares,
+    make_part_facts,
     pause_actions,
     paused_state,
     paused_word,
@@ -93,7 +93,7 @@ async def build_topic(request: PageRequest) -> View:
     channels = with_states(
         CHANNELS, lambda each: channel_states(each, by_channel.get(each.name, ()))
     )
-    shares = make_shares(request.cluster, topic.name, topic.parts)
+    shares = make_part_facts(request.cluster, topic.name, topic.parts)
     view = View(
         topic.name,
         crumbs=[Link("Topics", context.urls.to("/topics"))],

@@ -25,7 +25,7 @@ from nsqfast.nsqadmin.cluster.model import (
 )
 
 
-class FreshShare(NamedTuple):
+class UpNodeChannel(NamedTuple):
     """A channel on the nodes that answer and do not hide its topic."""
 
     active_count: int  # of them, those where it is not paused: the numbers are theirs
@@ -36,7 +36,7 @@ class FreshShare(NamedTuple):
     rates: Rates | None  # None: unknown on one of them
 
 
-class FreshNumbers:
+class UpNodeNumbers:
     """Created once for each tick."""
 
     def __init__(self, cluster: Cluster) -> None:
@@ -70,13 +70,13 @@ class FreshNumbers:
         """Its parts on the nodes that count."""
         return topic.parts.make(self._counted(topic.name, topic.parts))
 
-    def share(self, channel: Channel) -> FreshShare:
+    def share(self, channel: Channel) -> UpNodeChannel:
         """The channel summed over the nodes that count."""
         parts = channel.parts
         if not self.ignored(channel.topic) and not parts.paused_count:
             counts = channel.counts
             numbers = counts.depth, counts.in_flight_count, counts.client_count
-            return FreshShare(len(parts), (), *numbers, channel.rates)
+            return UpNodeChannel(len(parts), (), *numbers, channel.rates)
         places = self._counted(channel.topic, parts)
         rows = parts.rows.order[places]
         values, rates = parts.rows.values[rows], parts.rows.rates[rows]
@@ -88,7 +88,7 @@ class FreshNumbers:
         total = make_rates(rates.sum(axis=0).tolist()) if len(rates) else None
         counts = Counts(*values[:, :COUNTS].sum(axis=0).tolist())
         numbers = counts.depth, counts.in_flight_count, counts.client_count
-        return FreshShare(len(values), paused, *numbers, total)
+        return UpNodeChannel(len(values), paused, *numbers, total)
 
     def longest_held(self, channel: Channel) -> tuple[int, str]:
         """The longest time in ms without a FIN or REQ from a consumer that has messages, and its node; 0: unknown."""
