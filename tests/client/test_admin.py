@@ -81,6 +81,8 @@ async def test_topics_and_channels(loop_factory, broker, address, topic):
         async with Producer(address) as producer:
             await producer.publish_many(topic, [b"one", b"two"])
             await producer.publish_later(topic, b"later", 600.0)
+        # Go passes messages on from topic to channel by itself, after its OK.
+        await until(lambda: topic_stats(broker.http, topic)["channels"]["c"]["message_count"] == 3)
         (nsqd,) = await admin.stats(topic, "c")
         channel = nsqd.topics[topic].channels["c"]
         assert (channel.depth, channel.deferred_count, channel.message_count) == (2, 1, 3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from nsqfast.nsqadmin.cluster.model import Rates
@@ -61,11 +62,8 @@ def no_cluster() -> Cluster:
 
 def silent_lookupds() -> Cluster:
     """None of them answers any more."""
-    cluster = example_cluster()
-    cluster.lookupds = {
-        each.address: each for each in (make_lookupd(number, is_up=False) for number in range(2))
-    }
-    return cluster
+    lookupds = [make_lookupd(number, is_up=False) for number in range(2)]
+    return replace(example_cluster(), lookupds={each.address: each for each in lookupds})
 
 
 def large_numbers() -> Cluster:
