@@ -11,6 +11,7 @@ import numpy as np
 from nsqfast.archives.records import NO_TIME, Column, Damage, OnDamage, Records
 from nsqfast.program.extras import needs
 from nsqfast.wire.names import is_valid_name
+from nsqfast.wire.protocol import MESSAGE_ID_SIZE
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -32,6 +33,19 @@ def load_arrow() -> "ModuleType":
         import pyarrow.parquet
     module: ModuleType = pa
     return module
+
+
+def id_column(identities: bytes) -> Any:
+    """The column `id` of messages that a client took. nsqd's are hex digits; others that are not ASCII become hex."""
+    pa = load_arrow()
+
+    starts = range(0, len(identities), MESSAGE_ID_SIZE)
+    if not identities.isascii():
+        ids = [identities[start : start + MESSAGE_ID_SIZE] for start in starts]
+        return pa.array([i.decode() if i.isascii() else i.hex() for i in ids], pa.string())
+    ends = np.arange(0, len(identities) + 1, MESSAGE_ID_SIZE, dtype=np.int32)
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(identities)]
+    return pa.Array.from_buffers(pa.string(), len(starts), buffers, null_count=0)
 
 
 class TableFile:

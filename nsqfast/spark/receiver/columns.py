@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from nsqfast.archives.tables import id_column
 from nsqfast.client.batch import ArrayBatch
 from nsqfast.spark.spool.schema import SCHEMA
 from nsqfast.wire.protocol import MESSAGE_ID_SIZE
@@ -41,7 +42,7 @@ class ColumnMaker:
         columns = [
             self._topics.repeat(count),
             self._channels.repeat(count),
-            _ids(batch.taken.identities[first * MESSAGE_ID_SIZE : limit * MESSAGE_ID_SIZE], count),
+            id_column(batch.taken.identities[first * MESSAGE_ID_SIZE : limit * MESSAGE_ID_SIZE]),
             _fixed(SCHEMA.field("timestamp").type, times_ns // _NS_PER_US),
             _fixed(pa.int64(), times_ns),
             _fixed(pa.int32(), batch.attempts[first:limit].astype(np.int32)),
@@ -79,20 +80,6 @@ class RepeatedText:
 def _fixed(kind: pa.DataType, numbers: "NDArray[np.generic]") -> pa.Array:
     buffer = pa.py_buffer(np.ascontiguousarray(numbers))
     return pa.Array.from_buffers(kind, len(numbers), [None, buffer], null_count=0)
-
-
-def _ids(identities: bytes, count: int) -> pa.Array:
-    """nsqd's are hex digits; another peer's non-ASCII ids are converted to hex."""
-    if not identities.isascii():
-        ids = [
-            identities[row : row + MESSAGE_ID_SIZE]
-            for row in range(0, count * MESSAGE_ID_SIZE, MESSAGE_ID_SIZE)
-        ]
-        return pa.array([i.decode() if i.isascii() else i.hex() for i in ids], pa.string())
-    ends = np.arange(0, (count + 1) * MESSAGE_ID_SIZE, MESSAGE_ID_SIZE, dtype=np.int32)
-    return pa.Array.from_buffers(
-        pa.string(), count, [None, pa.py_buffer(ends), pa.py_buffer(identities)], null_count=0
-    )
 
 
 def _bodies(bodies: bytes, offsets: NDArray[np.int64]) -> pa.Array:

@@ -24,12 +24,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from nsqfast.archives.files import PART, ROWS, is_written
+from nsqfast.archives.tables import id_column
 from nsqfast.client.batch import ArrayBatch
 from nsqfast.tools.nsq_to_file.archive import Archive, MakePieces
 from nsqfast.tools.nsq_to_file.folders import create_file, open_own, remove_file
 from nsqfast.tools.shared.durable import sync_folder
 from nsqfast.tools.shared.program import log
-from nsqfast.wire.protocol import MESSAGE_ID_SIZE
 
 SCHEMA = pa.schema(
     [
@@ -79,7 +79,7 @@ def column_pieces(topic: str) -> MakePieces:
         count = len(batch)
         columns = [
             pa.repeat(pa.scalar(topic), count),
-            _ids(batch.taken.identities, count),
+            id_column(batch.taken.identities),
             _numbers(pa.int64(), batch.taken.timestamps, count),
             _numbers(pa.uint16(), batch.taken.attempts, count),
             _addresses(batch.nsqd, batch.taken.sources, count),
@@ -97,20 +97,6 @@ def column_pieces(topic: str) -> MakePieces:
 
 def _numbers(kind: pa.DataType, numbers: bytes, count: int) -> pa.Array:
     return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(numbers)], null_count=0)
-
-
-def _ids(identities: bytes, count: int) -> pa.Array:
-    """nsqd's ids are hex digits; other ids that are not ASCII are shown in hex."""
-    if not identities.isascii():
-        ids = [
-            identities[row : row + MESSAGE_ID_SIZE]
-            for row in range(0, count * MESSAGE_ID_SIZE, MESSAGE_ID_SIZE)
-        ]
-        return pa.array([i.decode() if i.isascii() else i.hex() for i in ids], pa.string())
-    ends = np.arange(0, (count + 1) * MESSAGE_ID_SIZE, MESSAGE_ID_SIZE, dtype=np.int32)
-    return pa.Array.from_buffers(
-        pa.string(), count, [None, pa.py_buffer(ends), pa.py_buffer(identities)], null_count=0
-    )
 
 
 def _addresses(nsqd: Sequence[str], sources: bytes, count: int) -> pa.Array:
