@@ -14,7 +14,7 @@ cdef enum:
 
 cdef class Fanout:
     cdef TopicStore store
-    cdef list channels           # Channel; the topic's own list
+    cdef list channels               # Channel; the topic's own list
     cdef uint64_t postponed_count    # messages whose write is postponed and that are not counted yet
     cdef uint64_t postponed_bytes
     cdef uint64_t postponed_spread   # those of these messages that went to all channels

@@ -46,7 +46,7 @@ cdef class Bodies:
         if self.size < 4:
             raise ProtocolError("BAD_BODY")
         self.count = get_be32(self.data)
-        if not 0 < self.count <= <uint64_t> ((self.topic.storage.settings.max_body_size - 4) // 5):
+        if not 0 < self.count <= <uint64_t> ((self.topic.durability.settings.max_body_size - 4) // 5):
             raise ProtocolError("BAD_BODY")
         self.offset = 4
         return 0
@@ -67,7 +67,7 @@ cdef class Bodies:
     cdef bint check_binary(self, Budget *budget) except -1:
         cdef const char *data = self.data
         cdef Py_ssize_t size = self.size, message_size
-        cdef int64_t message_size_max = self.topic.storage.settings.max_msg_size
+        cdef int64_t message_size_max = self.topic.durability.settings.max_msg_size
         while self.seen_count < self.count:
             if size - self.offset < 4:
                 raise ProtocolError("BAD_MESSAGE")
@@ -84,7 +84,7 @@ cdef class Bodies:
         """Empty lines are not messages."""
         cdef const char *data = self.data
         cdef Py_ssize_t size = self.size, line_size
-        cdef int64_t message_size_max = self.topic.storage.settings.max_msg_size
+        cdef int64_t message_size_max = self.topic.durability.settings.max_msg_size
         while self.offset < size:
             line_size = line_length(data + self.offset, size - self.offset)
             if line_size > message_size_max:

@@ -64,7 +64,7 @@ def count_unstored(list topics not None):
     cdef Store store
     cdef int64_t count = 0
     for topic in topics:
-        store = topic.storage.store
+        store = topic.durability.store
         count += store.count_unstored(topic.backlog, <int64_t> topic.deferred.queue.size + topic.takeover.count)
         for channel in topic.channel_list:
             count += store.count_unstored(channel.backlog, <int64_t> channel.table.size + channel.deferred.size)

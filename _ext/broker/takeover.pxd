@@ -18,7 +18,7 @@ cdef enum Progress:
 
 
 cdef class Takeover:
-    cdef Durability storage
+    cdef Durability durability
     cdef TopicStore store        # the topic's, as are the next three
     cdef ChannelStore backlog
     cdef DeferredList deferred

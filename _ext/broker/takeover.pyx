@@ -27,9 +27,9 @@ cdef enum:
 cdef class Takeover:
     """Its `run` is called while the topic is not paused and has channels."""
 
-    def __init__(self, Durability storage not None, TopicStore store not None, DeferredList deferred not None,
+    def __init__(self, Durability durability not None, TopicStore store not None, DeferredList deferred not None,
                  list channels not None):
-        self.storage = storage
+        self.durability = durability
         self.store, self.backlog = store, store.own
         self.deferred = deferred
         self.channels = channels
@@ -43,7 +43,7 @@ cdef class Takeover:
         cdef Budget budget = begin_part()
         cdef Channel channel
         cdef int units
-        self.storage.write_postponed()
+        self.durability.write_postponed()
         while self.channels:
             if self.count == 0:
                 if self.store.is_ahead():

@@ -26,7 +26,7 @@ cdef class Topic(PostponingQueue):
     cdef readonly bint exiting
     cdef bint is_deleted
     cdef bytes name_bytes
-    cdef Durability storage
+    cdef Durability durability
     cdef TopicStore store
     cdef Clock clock
     cdef GuidFactory guid

@@ -33,20 +33,20 @@ cdef enum:
 cdef class Topic(PostponingQueue):
     """Topics creates it and learns of changes through the callables."""
 
-    def __init__(self, str name, Durability storage, object on_change, object on_last_left, object on_deleted):
+    def __init__(self, str name, Durability durability, object on_change, object on_last_left, object on_deleted):
         self.name = name
         self.name_bytes = name.encode()
         self.ephemeral = is_ephemeral(name)
-        self.storage = storage
-        self.clock = storage.timers.clock
-        self.guid = GuidFactory(storage.settings.node_id)
-        self.store = storage.store.open_topic(name, self.ephemeral)
+        self.durability = durability
+        self.clock = durability.timers.clock
+        self.guid = GuidFactory(durability.settings.node_id)
+        self.store = durability.store.open_topic(name, self.ephemeral)
         self.backlog = self.store.own
         self.backlog.taker = self
         self.deferred = DeferredList()
         self.channel_list = []
         self.fanout = Fanout(self.store, self.channel_list)
-        self.takeover = Takeover(storage, self.store, self.deferred, self.channel_list)
+        self.takeover = Takeover(durability, self.store, self.deferred, self.channel_list)
         self.publishers = []
         self.channel_by_name = {}
         self.on_change = on_change
@@ -58,13 +58,13 @@ cdef class Topic(PostponingQueue):
 
     cdef uint64_t publish(self, const char *body, Py_ssize_t size, int64_t defer_ms, bint is_told=False) except? 0:
         """Publish one message; return the ticket that its OK has to wait for. NotTakenError: it was not taken."""
-        cdef bint is_spread, is_durable = self.storage.settings.is_durable
+        cdef bint is_spread, is_durable = self.durability.settings.is_durable
         self.refuse_if_exiting()
         if defer_ms and account.level >= MEMORY_SLOW:
             # A deferred message stays in memory until it is due.
             raise NotTakenError("no memory left for deferred messages", "memory")
         if is_durable and defer_ms:
-            self.storage.write_postponed()
+            self.durability.write_postponed()
         is_spread = self.is_open()
         if is_durable and is_spread and defer_ms == 0 and not self.is_postponed:
             # Checked once per turn: postponed messages are written together.
@@ -107,29 +107,29 @@ cdef class Topic(PostponingQueue):
         self.refuse_if_exiting()
         self.make_room()
         if not is_postponed:
-            self.storage.write_postponed()
-        if not (is_postponed and self.storage.settings.is_durable):
+            self.durability.write_postponed()
+        if not (is_postponed and self.durability.settings.is_durable):
             self.fanout.begin()
         return self.is_open() and self.fanout.fits_turn(count)
 
     cdef int make_room(self) except -1:
         """Ensure that postponed messages fit into memory."""
         if self.is_postponed and is_large(self.fanout):
-            self.storage.write_postponed()
+            self.durability.write_postponed()
         return 0
 
     cdef int end_many(self, bint is_postponed) except -1:
-        return 0 if is_postponed and self.storage.settings.is_durable else self.store.end(None)
+        return 0 if is_postponed and self.durability.settings.is_durable else self.store.end(None)
 
     cdef int break_off(self, uint64_t count, bint is_postponed, object error) except -1:
-        if not (is_postponed and self.storage.settings.is_durable):
+        if not (is_postponed and self.durability.settings.is_durable):
             self.fanout.roll_back()
         if isinstance(error, OSError):
             self.refuse(count, error)
         raise error
 
     cdef int refuse(self, uint64_t count, object error) except -1:
-        self.storage.store.health.refused(count)
+        self.durability.store.health.refused(count)
         raise NotTakenError(error_text(error)) from None
 
     cdef uint64_t finish_put(self, uint64_t count, uint64_t size, bint is_spread, bint is_postponed) except? 0:
@@ -142,13 +142,13 @@ cdef class Topic(PostponingQueue):
             return 0 if is_spread else self.pass_on_owed(count)
         count_postponed(self.fanout, count, size, is_spread)
         if not is_postponed:
-            self.storage.count_later(ticket, self)
+            self.durability.count_later(ticket, self)
             if not is_spread:
                 self.pass_on_owed(count)
             return ticket
         if not is_spread:
             self.takeover.owed += 2 * count
-        self.storage.postpone(self)
+        self.durability.postpone(self)
         return ticket
 
     cdef int refuse_if_exiting(self) except -1:
@@ -166,7 +166,7 @@ cdef class Topic(PostponingQueue):
         message.defer_ms, message.is_told = <uint64_t> defer_ms, is_told
         try:
             if is_spread and is_alone:
-                is_spread = self.fanout.put(message, monotonic, not self.storage.settings.is_durable)
+                is_spread = self.fanout.put(message, monotonic, not self.durability.settings.is_durable)
             elif is_spread:
                 self.spread(message, monotonic)
             if not is_spread:
@@ -240,12 +240,12 @@ cdef class Topic(PostponingQueue):
         try:
             progress = self.takeover.run(is_owed, now_ns)
         except OSError:  # the broker's health reports it
-            self.storage.timers.arm(self, now_ns + DISK_RETRY_NS)
+            self.durability.timers.arm(self, now_ns + DISK_RETRY_NS)
             return False
         if progress == PASSED_ALL or progress == PENDING:
-            self.storage.timers.disarm(self)
+            self.durability.timers.disarm(self)
         else:
-            self.storage.timers.arm(self, now_ns + (WAIT_NS if progress == AHEAD else 1))
+            self.durability.timers.arm(self, now_ns + (WAIT_NS if progress == AHEAD else 1))
         return progress == PART_OVER
 
     cdef int pass_on_owed(self, uint64_t count) except -1:
@@ -282,7 +282,7 @@ cdef class Topic(PostponingQueue):
         cdef Channel channel = self.channel_by_name.get(name)
         if channel is None:
             backlog = self.store.open_channel(name, is_ephemeral(name))
-            channel = Channel(self.name, name, self.storage.store, backlog, self.last_left)
+            channel = Channel(self.name, name, self.durability.store, backlog, self.last_left)
             channel.missed_count = self.fanout.postponed_spread
             self.channel_by_name[name] = channel
             self.channel_list.append(channel)
@@ -337,7 +337,7 @@ cdef class Topic(PostponingQueue):
     def empty(self):
         """Drop the topic's own queue; the channels keep theirs."""
         self.backlog.empty()
-        self.storage.store.disposal.add_queue(self.deferred.take_all())
+        self.durability.store.disposal.add_queue(self.deferred.take_all())
         self.takeover.drop()
 
     cdef Closing close(self):
@@ -346,10 +346,10 @@ cdef class Topic(PostponingQueue):
         cdef Delivery *deferred
         cdef int64_t wall = self.clock.wall_ns()
         self.exiting = True
-        self.storage.timers.disarm(self)
-        closing = self.storage.store.begin_closing(self.backlog)
+        self.durability.timers.disarm(self)
+        closing = self.durability.store.begin_closing(self.backlog)
         if closing is None:
-            self.storage.store.disposal.add_queue(self.deferred.take_all())
+            self.durability.store.disposal.add_queue(self.deferred.take_all())
             return None
         while self.deferred.queue.size:
             deferred = self.deferred.pop()
@@ -361,14 +361,14 @@ cdef class Topic(PostponingQueue):
         """Hide it at once, delete some of its channels now and the others in later turns."""
         cdef Channel channel
         self.exiting = self.is_deleted = True
-        self.storage.timers.disarm(self)
+        self.durability.timers.disarm(self)
         for channel in self.channel_list:
             channel.exiting = True
         self.channel_list.reverse()
-        self.storage.store.disposal.add_queue(self.deferred.take_all())
+        self.durability.store.disposal.add_queue(self.deferred.take_all())
         self.takeover.drop()
         self.backlog.delete()
-        self.storage.store.disposal.deletion_count += 1
+        self.durability.store.disposal.deletion_count += 1
         return self.delete_some()
 
     cdef int delete_some(self) except -1:
@@ -376,12 +376,12 @@ cdef class Topic(PostponingQueue):
         while self.channel_list:
             self.delete_last()
             if is_spent(&budget, DELETE_UNITS) and self.channel_list:
-                return self.storage.timers.arm(self, self.clock.monotonic_ns())
+                return self.durability.timers.arm(self, self.clock.monotonic_ns())
         return self.end_deletion()
 
     cdef int end_deletion(self) except -1:
         self.on_deleted(self.name)
-        return self.storage.store.disposal.note_topic_deleted()
+        return self.durability.store.disposal.note_topic_deleted()
 
     cdef int delete_last(self) except -1:
         cdef Channel channel = self.channel_list.pop()
@@ -392,7 +392,7 @@ cdef class Topic(PostponingQueue):
 
     cdef int finish_deletion(self) except -1:
         """Delete the rest, before another topic gets the name or the process ends."""
-        self.storage.timers.disarm(self)
+        self.durability.timers.disarm(self)
         while self.channel_list:
             self.delete_last()
         return self.end_deletion()

@@ -33,7 +33,7 @@ cdef class Turn:
     cdef bint is_running_blocked
     cdef bint is_writing             # consumers are handed messages in a common part
     cdef Budget taking_part
-    cdef bint is_taking_over         # that part
+    cdef bint is_taking_spent        # that part
     cdef Py_ssize_t costly_count     # of commands that take long, in this turn
     cdef Py_ssize_t end_count        # of connections closed in this turn
     cdef Py_ssize_t written_size     # bytes written in this turn

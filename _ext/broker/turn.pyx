@@ -108,9 +108,9 @@ cdef class Turn:
     cdef int want_messages(self, Consumer consumer) except -1:
         """Let a consumer take more whose output was sent. One call may serve all consumers of its channel, so all calls
         of a turn share a part; those that it has no time for come first in the next turn."""
-        if not self.is_taking_over:
+        if not self.is_taking_spent:
             consumer.take_more()
-            self.is_taking_over = self.is_writing and is_spent(&self.taking_part, BLOCKED_UNITS)
+            self.is_taking_spent = self.is_writing and is_spent(&self.taking_part, BLOCKED_UNITS)
         elif not consumer.is_taking:
             consumer.is_taking = True
             self.takers.append(consumer)
@@ -255,7 +255,7 @@ cdef class Turn:
                 break
         if count < len(written):
             self.written = written[count:] + self.written
-        self.is_writing = self.is_taking_over = False
+        self.is_writing = self.is_taking_spent = False
         return count > 0
 
     cdef int look_before_sleep(self, bint has_written, bint is_syncing) except -1:
