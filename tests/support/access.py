@@ -15,6 +15,7 @@ import argon2
 from nsqfast.errors import OptionsError
 from nsqfast.nsqadmin import app as server_module
 from nsqfast.nsqadmin.options import Options, parse
+from support.admin import ANY_DISK
 from support.server import Server, program
 from support.web import Answer, request
 
@@ -36,7 +37,7 @@ def with_nsqd(flags: Sequence[str]) -> list[str]:
     """On a free port, for a cluster that is not there, unless a flag says otherwise."""
     if not any("-http-address=" in flag and "--http" not in flag for flag in flags):
         flags = (f"--nsqd-http-address={NOWHERE}", *flags)
-    return ["--http-address=127.0.0.1:0", *flags]
+    return ["--http-address=127.0.0.1:0", ANY_DISK, *flags]
 
 
 def start_admin(*flags: str) -> Server:
