@@ -8,7 +8,7 @@ from aiohttp import web
 
 from nsqfast.errors import OptionsError
 from nsqfast.nsqadmin.access.origin import Networks
-from nsqfast.nsqadmin.access.permissions import admin_only, bodies_only, export_only
+from nsqfast.nsqadmin.access.permissions import admin_only, export_only
 from nsqfast.nsqadmin.access.users import user_of
 from nsqfast.nsqadmin.options import parse
 from support.access import cookie_header, log_in, probed, refusal, run_admin, with_nsqd, write_users
@@ -40,7 +40,6 @@ def add_probes(app, context):
     for path, guard in (
         ("/api/probe", admin_only),
         ("/probe", admin_only),
-        ("/ui/probe/bodies", bodies_only),
         ("/ui/probe/export", export_only),
     ):
         app.router.add_route("*", context.urls.to(path), guard(do))
@@ -71,13 +70,10 @@ def test_the_header_names_the_admins(tmp_path):
         assert page.status == 403
         assert b"You may not do this" in page.body
         assert ask(at, "GET", "/ui/probe/export", "vic") == 200
-        assert ask(at, "GET", "/ui/probe/bodies", "vic") == 403
-        assert ask(at, "GET", "/ui/probe/bodies", "ana") == 200
     refused = [line for line in read_json_lines(audit) if line["outcome"] == "refused"]
     assert [line["action"] for line in refused] == [
         *["POST /api/probe"] * (len(others) + 1),
         "GET /probe",
-        "GET /ui/probe/bodies",
     ]
     assert refused[0]["user"] == "vic"
     assert {(line["role"], line["ip"]) for line in refused} == {("viewer", "127.0.0.1")}
@@ -147,7 +143,6 @@ def test_a_header_from_elsewhere_is_ignored_and_audited(tmp_path):
 
 def test_flags_for_bodies_and_exports():
     with probed(add_probes, admin_users=["ana"], viewer_sees_bodies=True) as address:
-        assert ask(address, "GET", "/ui/probe/bodies", "vic") == 200
         assert ask(address, "POST", "/api/probe", "vic") == 403
     with probed(add_probes, no_export=True) as address:
         assert ask(address, "GET", "/ui/probe/export") == 403

@@ -98,7 +98,7 @@ def test_an_nsqd_that_does_not_say_where_it_is():
     node = node_of_info(NsqdInfo(version="0.2.0"), "[::1]:4151", ["t"])
     assert (node.key, node.hostname) == ("[::1]:4151", "::1")
     node = node_of_info(NsqdInfo(broadcast_address="fd00::1", http_port=7, tcp_port=8), "x:1", [])
-    assert (node.key, node.tcp_address) == ("[fd00::1]:7", "[fd00::1]:8")
+    assert (node.key, node.tcp_port) == ("[fd00::1]:7", 8)
 
 
 async def test_a_large_answer_is_decoded_in_slices():

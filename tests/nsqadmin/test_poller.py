@@ -8,6 +8,7 @@ import pytest
 
 from nsqfast.nsqadmin.cluster.model import NodeState
 from nsqfast.nsqadmin.cluster.poller import ANSWER_S
+from nsqfast.nsqadmin.web.view import banner_lines
 from support.admin import LiveCluster, text_of
 from support.fake_stats import FakeStats, stats, topic
 from support.polling import Polling
@@ -76,7 +77,7 @@ def test_nodes_topics_and_channels_of_a_living_cluster(tmp_path):
         assert node.memory_bytes
         assert node.version == "1.3.0"
         assert not node.is_out_of_date
-    assert cluster.warnings == []
+    assert banner_lines(cluster) == []
 
 
 @pytest.mark.slow
@@ -92,7 +93,7 @@ def test_a_node_that_dies_is_named_and_stays_until_it_is_back(tmp_path):
             dead = await polling.until(lambda c: c.nodes[key].state is DOWN, "dead")
             node = dead.nodes[key]
             assert node.error
-            assert any(key in line and node.error in line for line in dead.warnings)
+            assert any(key in line and node.error in line for line in banner_lines(dead))
             assert killed_at - 1 < node.since <= time.time()
             assert (dead.totals.nodes_up, dead.totals.nodes_known) == (1, 2)
             # Its nsqlookupd forgot it at once, we did not.
@@ -106,7 +107,7 @@ def test_a_node_that_dies_is_named_and_stays_until_it_is_back(tmp_path):
             with start_nsqd("nsqfast", live.folder / "nsqd-1", *told, *where):
                 back = await polling.until(lambda c: states(c) == ["up"] * 2, "back")
                 assert back.nodes[key].error == ""
-                assert back.warnings == []
+                assert banner_lines(back) == []
                 texts = [mark.text for mark in polling.history.series(("node", key), 900).marks]
                 assert len([t for t in texts if "restarted" in t]) == 1
 
@@ -157,7 +158,7 @@ def test_without_nsqlookupd_the_last_list_of_nodes_goes_on_being_asked(tmp_path)
             later = await polling.until(lambda c: "later" in c.topics, "nsqd are asked on")
             assert states(later) == ["up"] * 2
             assert none.has_lookupds
-            assert len(later.warnings) == 3
+            assert len(banner_lines(later)) == 3
             assert all(v.answered_at and v.error for v in later.lookupds.values())
 
     with LiveCluster(tmp_path, ("nsqfast",) * 2, ("nsqfast",) * 2) as live:
@@ -266,7 +267,7 @@ def test_another_version_is_read_as_far_as_it_goes_and_a_wrong_nsqlookupd_is_nam
         async with Polling(nsqlookupd_http_addresses=[first.address]) as polling:
             cluster = await polling.until(lambda c: c.tick > 1, "asked")
             assert cluster.lookupds[first.address].error
-            assert (cluster.nodes, len(cluster.warnings)) == ({}, 2)
+            assert (cluster.nodes, len(banner_lines(cluster))) == ({}, 2)
 
     with FakeStats(lambda *_: old) as first, FakeStats(lambda *_: new) as second:
         asyncio.run(watch(first, second))

@@ -142,7 +142,6 @@ def make_cluster(
     lookupds: Iterable[Lookupd] = (),
     tick: int = 1,
     at: float = AT,
-    warnings: Sequence[str] = (),
 ) -> Cluster:
     """Totals are those of what is given."""
     known = {node.key: node for node in (nodes if nodes is not None else [make_node(0)])}
@@ -158,7 +157,7 @@ def make_cluster(
         nodes_known=len(known),
     )
     found = {each.address: each for each in lookupds}
-    return Cluster(tick, at, totals, named, known, found, bool(found), list(warnings))
+    return Cluster(tick, at, totals, named, known, found, bool(found))
 
 
 def make_lookupd(number: int = 0, *, is_up: bool = True, **changes) -> Lookupd:
@@ -269,7 +268,6 @@ def example_cluster(**changes) -> Cluster:
         topics,
         [up, late, down],
         lookupds,
-        warnings=["10.0.0.3:4151: connection refused"],
         **changes,
     )
 

@@ -99,7 +99,7 @@ def hostile_names() -> Cluster:
         make_topic(WORSE, nodes=()),
         make_topic("=1+2", [make_channel("=1+2", "@c")]),
     ]
-    return make_cluster(topics, [node], [make_lookupd(0, version=BAD)], warnings=[WORSE])
+    return make_cluster(topics, [node], [make_lookupd(0, version=BAD)])
 
 
 HOSTILE_PROBLEM = make_problem(0, topic=BAD, channel=WORSE, text=WORSE, check=BAD)

@@ -33,11 +33,6 @@ def admin_only(handler: Handler) -> Handler:
     return _require(handler, lambda request: user_of(request).is_admin)
 
 
-def bodies_only(handler: Handler) -> Handler:
-    """Like admin_only, for users who may see the bodies of messages."""
-    return _require(handler, may_see_bodies)
-
-
 def export_only(handler: Handler) -> Handler:
     """Like admin_only, for users who may export."""
     return _require(handler, may_export)

@@ -203,12 +203,6 @@ class ListedProducer(Announced, gc=False):
     topics: msgspec.Raw = msgspec.Raw(b"null")
 
 
-class Nodes(msgspec.Struct, gc=False):
-    """/nodes"""
-
-    producers: list[Producer] | None = None
-
-
 class ListedNodes(msgspec.Struct, gc=False):
     """/nodes, with the topics of its nodes still encoded."""
 

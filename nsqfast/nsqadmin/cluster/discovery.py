@@ -107,11 +107,6 @@ class Nsqd(NodeIdentity):
     tombstones: tuple[bool, ...] = ()  # of each topic: whether nsqlookupd hides the node for it
     is_out_of_date: bool = False
 
-    @property
-    def tcp_address(self) -> str:
-        """`broadcast_address:tcp_port`."""
-        return join_host_port(self.broadcast_address, self.tcp_port)
-
 
 by_host = attrgetter("hostname", "broadcast_address", "http_port")
 
@@ -181,11 +176,6 @@ class Found(Generic[T]):
 
     value: T
     failures: list[Result]
-
-    @property
-    def warning(self) -> str:
-        """One line per failure; '' if there is none."""
-        return "\n".join(one.text for one in self.failures)
 
 
 async def ask_all(

@@ -458,11 +458,6 @@ class Members:
         self._restored: dict[str, NodeIdentity] = {}  # by the address of the flag
         self._retired: list[Question] = []
 
-    @property
-    def has_lookupds(self) -> bool:
-        """Whether nsqlookupd are configured, which know the nsqd."""
-        return bool(self._options.nsqlookupd_http_addresses)
-
     def restore(self, kept: Iterable[KeptNode]) -> None:
         """The nodes of the previous nsqadmin, before any question."""
         for one in kept:

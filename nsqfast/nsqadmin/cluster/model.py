@@ -282,7 +282,6 @@ class Cluster:
     nodes: Mapping[str, Node]  # sorted by hostname, then key
     lookupds: Mapping[str, Lookupd]  # by address, in the order of the flags
     has_lookupds: bool  # configured with --lookupd-http-address
-    warnings: Sequence[str] = ()  # failed queries, one line each
 
     def channel(self, topic: str, channel: str) -> Channel | None:
         """One channel by its names; None if no node has it."""

@@ -96,7 +96,6 @@ async def make_tick(
         MappingProxyType(views),
         MappingProxyType(known),
         has_lookupds=bool(lookupds),
-        warnings=_warnings(views, lookupds, at),
     )
 
 
@@ -179,16 +178,3 @@ def _make_inactive(name: str, lookupds: Iterable[Lookupd]) -> Topic:
     channels = sorted({each for lookupd in lookupds for each in lookupd.topics.get(name, ())})
     made = {each: Channel(name, each, Counts(), NO_PARTS, None) for each in channels}
     return Topic(name, Counts(), NO_PARTS, MappingProxyType(made), None)
-
-
-def _warnings(nodes: Mapping[str, Node], lookupds: Sequence[LookupdWatch], at: float) -> list[str]:
-    silent = [w for w in lookupds if w.question.state is not NodeState.UP]
-    found = [f"nsqlookupd {w.address}: {w.question.error}" for w in silent]
-    if silent and len(silent) == len(lookupds):
-        found.append("no nsqlookupd answers: the list of nodes is the last that was known")
-    found += [
-        f"nsqd {node.hostname} ({node.key}): {node.error}"
-        for node in nodes.values()
-        if node.state is not NodeState.UP and not node.is_planned(at)
-    ]
-    return found
