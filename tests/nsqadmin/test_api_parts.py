@@ -11,7 +11,7 @@ import pytest
 from nsqfast.nsqadmin.api.objects import latency_of, merge_latencies
 from nsqfast.nsqadmin.api.reads import Rounds
 from nsqfast.nsqadmin.cluster.answers import (
-    WHOLE_SIZE_MAX,
+    PIECE_SIZE_MAX,
     ListedProducer,
     NsqdInfo,
     NsqdStats,
@@ -112,7 +112,7 @@ async def test_a_large_answer_is_decoded_in_slices():
         for n in range(20_000)
     ]
     body = orjson.dumps({"version": "1.3.0", "topics": topics})
-    assert len(body) > WHOLE_SIZE_MAX
+    assert len(body) > PIECE_SIZE_MAX
     turns = 0
     task = asyncio.ensure_future(decode_in_slices(body, NsqdStats))
     while not task.done():

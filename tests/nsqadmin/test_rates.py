@@ -11,13 +11,12 @@ import orjson
 import pytest
 
 from nsqfast.net.slices import Slices
-from nsqfast.nsqadmin.cluster import samples as figures_module
+from nsqfast.nsqadmin.cluster import answers
+from nsqfast.nsqadmin.cluster.answers import ChannelFigures, TopicFigures
 from nsqfast.nsqadmin.cluster.model import Rates, make_rates
 from nsqfast.nsqadmin.cluster.samples import (
-    ChannelFigures,
     Layouts,
     Sample,
-    TopicFigures,
     channel_rates,
     make_sample,
     read,
@@ -143,7 +142,7 @@ def test_a_large_answer_in_pieces_is_the_same_as_in_one(monkeypatch):
     answer = {"version": "1", "topics": topics, "health": "OK", "start_time": 7}
     body = orjson.dumps(answer)
     ((node, whole),) = read(body)
-    monkeypatch.setattr(figures_module, "PIECE_SIZE_MAX", 500)
+    monkeypatch.setattr(answers, "PIECE_SIZE_MAX", 500)
     pieces = list(read(body))
     assert len(pieces) > 5
     assert [one for one, _ in pieces] == [None] * (len(pieces) - 1) + [node]

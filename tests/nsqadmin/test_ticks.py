@@ -10,6 +10,7 @@ from msgspec.structs import astuple
 from nsqfast._ext.dev.probes import fix_parts
 
 from nsqfast.net.slices import Slices
+from nsqfast.nsqadmin.cluster.answers import ChannelFigures, TopicFigures
 from nsqfast.nsqadmin.cluster.discovery import NodeIdentity
 from nsqfast.nsqadmin.cluster.history import History
 from nsqfast.nsqadmin.cluster.members import NodeWatch
@@ -19,9 +20,7 @@ from nsqfast.nsqadmin.cluster.model import (
     Rates,
 )
 from nsqfast.nsqadmin.cluster.samples import (
-    ChannelFigures,
     Layouts,
-    TopicFigures,
     make_sample,
     read_figures,
 )

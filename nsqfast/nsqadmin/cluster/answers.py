@@ -3,11 +3,12 @@
 Unknown keys are skipped, missing ones have Go's zero value. A list that Go leaves nil comes as null. Decoding raises
 UpstreamError for anything else.
 
-The decoder holds the interpreter's lock, so a thread would not help. The pieces of a large list are found first, which
-is ten times faster than decoding them, and are then decoded in slices of a few milliseconds.
+The decoder holds the interpreter's lock, so a thread would not help. A large answer is split first, which is ten times
+faster than decoding it, and then decoded in slices of a few milliseconds.
 """
 
-from collections.abc import Iterable, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Annotated, TypeVar
 
@@ -43,6 +44,7 @@ class NobodyAnsweredError(Exception):
 
 COUNT_MAX = 1 << 53  # sums over a thousand nodes fit into 64 bits
 Count = Annotated[int, msgspec.Meta(ge=-COUNT_MAX, le=COUNT_MAX)]
+NO_SIZE = -1
 
 
 class DrainFigures(msgspec.Struct, gc=False):
@@ -101,8 +103,8 @@ class Client(msgspec.Struct, gc=False):
     tls_negotiated_protocol_is_mutual: bool = False
 
 
-class ChannelStats(msgspec.Struct, gc=False):
-    """A channel on one nsqd."""
+class ChannelFigures(msgspec.Struct, gc=False):
+    """A channel of a topic on one nsqd; the fields are in nsqd's order, which decodes fastest."""
 
     channel_name: str
     depth: int = 0
@@ -113,33 +115,68 @@ class ChannelStats(msgspec.Struct, gc=False):
     requeue_count: int = 0
     timeout_count: int = 0
     client_count: int = 0
+    paused: bool = False
+    oldest_message_age_ms: int = 0  # this one and the next only from ours
+    longest_held_ms: int = 0
+
+
+class ChannelStats(ChannelFigures, gc=False):
+    """With what is too much for a poll."""
+
     zone_local_msg_count: int = 0
     region_local_msg_count: int = 0
     global_msg_count: int = 0
     clients: list[Client] | None = None
-    paused: bool = False
     e2e_processing_latency: Percentiles | None = None
 
 
-class TopicStats(msgspec.Struct, gc=False):
-    """A topic on one nsqd."""
+class TopicFigures(msgspec.Struct, gc=False):
+    """A topic on one nsqd; `message_bytes` is NO_SIZE if nsqd is older than 1.0.0."""
 
     topic_name: str
-    channels: list[ChannelStats] | None = None
+    channels: tuple[ChannelFigures, ...] | None = None
     depth: int = 0
     backend_depth: int = 0
     message_count: int = 0
-    message_bytes: int = 0
+    message_bytes: int = NO_SIZE
     paused: bool = False
+
+
+class TopicStats(TopicFigures, gc=False):
+    """With what is too much for a poll."""
+
+    channels: tuple[ChannelStats, ...] | None = None
     e2e_processing_latency: Percentiles | None = None
 
 
-class NsqdStats(msgspec.Struct, gc=False):
-    """/stats?format=json"""
+class MemoryFigures(msgspec.Struct, gc=False):
+    """Present only on request."""
 
-    version: str = ""
+    heap_in_use_bytes: Count = 0
+    heap_idle_bytes: Count = 0
+    heap_released_bytes: Count = 0
+
+    @property
+    def held_bytes(self) -> int:
+        """What it has of the system: of ours the resident memory, of Go's nsqd its heap."""
+        return self.heap_in_use_bytes + self.heap_idle_bytes - self.heap_released_bytes
+
+
+class NodeFigures(msgspec.Struct, gc=False):
+    """/stats?format=json, for a poll."""
+
+    version: str | None = None
     health: str = ""
-    start_time: int = 0
+    start_time: Count = 0
+    topics: tuple[TopicFigures, ...] | None = None
+    memory: MemoryFigures | None = None
+    drain: DrainFigures | None = None
+    unclean_start: UncleanStartFigures | None = None
+
+
+class NsqdStats(msgspec.Struct, gc=False):
+    """/stats?format=json, for whoever looks at a topic, a channel or its clients."""
+
     topics: list[TopicStats] | None = None
 
 
@@ -189,13 +226,6 @@ class Announced(msgspec.Struct, gc=False):
     topology_region: str = ""
 
 
-class Producer(Announced, gc=False):
-    """An nsqd in /nodes, with its topics."""
-
-    tombstones: list[bool] | None = None
-    topics: list[str] | None = None
-
-
 class ListedProducer(Announced, gc=False):
     """In /nodes, with its topics still encoded."""
 
@@ -216,29 +246,18 @@ class Lookup(msgspec.Struct, gc=False):
     producers: list[Announced] | None = None
 
 
-class Topics(msgspec.Struct, gc=False):
-    """/topics"""
+class ListedNames(msgspec.Struct, gc=False):
+    """/topics or /channels?topic="""
 
     topics: list[str] | None = None
-
-
-class Channels(msgspec.Struct, gc=False):
-    """/channels?topic="""
-
     channels: list[str] | None = None
 
 
 T = TypeVar("T")
 
-WHOLE_SIZE_MAX = 512 << 10  # decoded in one go: about 2 ms
+PIECE_SIZE_MAX = 256 << 10  # decoded in a millisecond or two
+TOPIC_BEGIN = b'{"topic_name":'
 LISTS_KEPT = 16  # of sorted names; 50 kB each with 500
-
-
-class _RawStats(msgspec.Struct):
-    version: str = ""
-    health: str = ""
-    start_time: int = 0
-    topics: list[msgspec.Raw] | None = None
 
 
 def decode(body: bytes | bytearray | msgspec.Raw, kind: type[T]) -> T:
@@ -256,15 +275,34 @@ def decode(body: bytes | bytearray | msgspec.Raw, kind: type[T]) -> T:
 
 
 async def decode_in_slices(body: bytes | bytearray, kind: type[T]) -> T:
-    """Like `decode`; the topics of a large answer to /stats one after the other."""
-    if kind is not NsqdStats or len(body) <= WHOLE_SIZE_MAX:
+    """Like `decode`; a large answer to /stats in pieces."""
+    if kind is not NsqdStats:
         return decode(body, kind)
-    raw = decode(body, _RawStats)
-    slices, topics = Slices(), []
-    for piece in raw.topics or ():
-        topics.append(decode(piece, TopicStats))
+    slices, topics = Slices(), list[TopicStats]()
+    for piece, is_rest in split_stats(body):
+        found = decode(piece, NsqdStats).topics if is_rest else decode(piece, list[TopicStats])
+        topics += found or ()
         await slices.pause()
-    return NsqdStats(raw.version, raw.health, raw.start_time, topics)  # type: ignore[return-value]
+    return NsqdStats(topics)  # type: ignore[return-value]
+
+
+def split_stats(body: bytes | bytearray) -> Iterator[tuple[bytes | bytearray, bool]]:
+    """The JSON of a large answer to /stats in pieces, so that others may run between two of them.
+
+    These are lists of whole topics, then the rest, whose `topics` are the last ones; True stands beside it.
+    """
+    begins = list(_topic_begins(body)) if len(body) > PIECE_SIZE_MAX else []
+    for begin, end in itertools.pairwise(begins):
+        yield b"[" + body[begin:end].rstrip().removesuffix(b",") + b"]", False
+    yield body[: begins[0]] + body[begins[-1] :] if len(begins) > 1 else body, True
+
+
+def _topic_begins(body: bytes | bytearray) -> Iterator[int]:
+    """Where pieces may begin. Quotes within a JSON string are escaped, so no name can look like one."""
+    found = body.find(TOPIC_BEGIN)
+    while found >= 0:
+        yield found
+        found = body.find(TOPIC_BEGIN, found + PIECE_SIZE_MAX)
 
 
 def _decoder_text(start: bytes, error: Exception) -> str:

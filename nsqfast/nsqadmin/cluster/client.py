@@ -128,7 +128,7 @@ class Upstream:
         return await self._send("GET", url, b"", headers)
 
     async def read(self, address: str, path: str, kind: type[T]) -> T:
-        """The result of `get`, decoded as one of upstream.messages."""
+        """The result of `get`, decoded as one of cluster.answers."""
         body = await self.get(address, path)
         try:
             if len(body) < SMALL_SIZE_MAX:

@@ -20,15 +20,14 @@ from nsqfast.net.slices import Slices
 from nsqfast.nsqadmin.cluster.answers import (
     LISTS_KEPT,
     Announced,
-    Channels,
     CountedStats,
+    ListedNames,
     ListedNodes,
     ListedProducer,
     Lookup,
     NobodyAnsweredError,
     NsqdInfo,
     NsqdStats,
-    Topics,
     UpstreamError,
     decode,
     join_sorted,
@@ -92,7 +91,7 @@ class NodeIdentity:
 IDENTITY_FIELDS = tuple(field.name for field in fields(NodeIdentity))
 
 
-def identify(said: Announced | NsqdInfo) -> dict[str, Any]:
+def identify(said: Announced | NsqdInfo | NodeIdentity) -> dict[str, Any]:
     """The fields of a NodeIdentity."""
     return {name: getattr(said, name) for name in IDENTITY_FIELDS}
 
@@ -221,12 +220,12 @@ class LookupdClient:
 
     async def topics(self) -> list[str]:
         """The names of its topics."""
-        return (await self.upstream.read(self.address, "/topics", Topics)).topics or []
+        return (await self.upstream.read(self.address, "/topics", ListedNames)).topics or []
 
     async def channels(self, topic: str) -> list[str]:
         """The names of a topic's channels."""
         path = "/channels?topic=" + quote_plus(topic)
-        return (await self.upstream.read(self.address, path, Channels)).channels or []
+        return (await self.upstream.read(self.address, path, ListedNames)).channels or []
 
     async def lookup(self, topic: str) -> Lookup:
         """The nodes and channels of a topic."""

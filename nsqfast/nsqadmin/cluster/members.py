@@ -11,6 +11,7 @@ import hashlib
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import compress
 from typing import Any
 
 import msgspec
@@ -18,8 +19,9 @@ import msgspec
 from nsqfast.net.slices import Slices
 from nsqfast.nsqadmin.cluster.answers import (
     DrainFigures,
+    ListedProducer,
+    NodeFigures,
     NsqdInfo,
-    Producer,
     UncleanStartFigures,
     decode,
 )
@@ -27,22 +29,23 @@ from nsqfast.nsqadmin.cluster.client import Upstream, UpstreamError
 from nsqfast.nsqadmin.cluster.discovery import (
     LookupdClient,
     NodeIdentity,
+    Nsqd,
     Version,
     identify,
+    node_of_producer,
     parse_version,
+    read_topics,
 )
 from nsqfast.nsqadmin.cluster.model import Counts, Lookupd, Node, NodeState, Rates
 from nsqfast.nsqadmin.cluster.samples import (
     Figures,
     Layouts,
-    NodeFigures,
     Sample,
     join_figures,
     make_sample,
     read,
 )
 from nsqfast.nsqadmin.options import Options
-from nsqfast.wire.gotext import join_host_port
 
 MISSES_MAX = 3
 
@@ -321,7 +324,7 @@ CHANNELS_AT_ONCE = 4
 
 
 class _RawNodes(msgspec.Struct, gc=False):
-    """/nodes, with its nodes still encoded."""
+    """/nodes, with its nodes still encoded: a million may come, and are decoded in slices."""
 
     producers: list[msgspec.Raw] | None = None
 
@@ -333,10 +336,10 @@ class LookupdWatch:
         self.address = address
         self.question = Question()
         self.version = ""
-        self.producers: dict[str, Producer] = {}  # by the key of the node
+        self.producers: dict[str, Nsqd] = {}  # by the key of the node
         self.topics: list[str] = []
         self._digest = b""  # of the last answer to /nodes
-        self._listed: dict[str, Producer] = {}  # by it
+        self._listed: dict[str, Nsqd] = {}  # by it
         self.inactive: frozenset[str] = frozenset()  # topics whose channels are asked for
         self._channels: dict[str, tuple[float, list[str]]] = {}  # when, names
         self._client = LookupdClient(address, upstream)
@@ -356,7 +359,7 @@ class LookupdWatch:
         self.topics = topics
         return ""
 
-    async def _ask_producers(self) -> dict[str, Producer]:
+    async def _ask_producers(self) -> dict[str, Nsqd]:
         """By the key of the node; the same dict as long as the answer is the same."""
         body = await self._client.nodes()
         digest = hashlib.blake2b(body, digest_size=16).digest()
@@ -365,8 +368,9 @@ class LookupdWatch:
         slices, listed = Slices(), {}
         try:
             for raw in decode(body, _RawNodes).producers or ():
-                producer = decode(raw, Producer)
-                listed[join_host_port(producer.broadcast_address, producer.http_port)] = producer
+                one = decode(raw, ListedProducer)
+                producer = node_of_producer(one, read_topics(one))
+                listed[producer.key] = producer
                 await slices.pause()
         except UpstreamError as error:
             raise UpstreamError(f"/nodes: {error}") from None
@@ -408,14 +412,6 @@ class LookupdWatch:
             nodes=frozenset(self.producers),
             topics=topics,
         )
-
-
-def tombstones_of(producer: Producer) -> list[str]:
-    """Topics for which this nsqlookupd hides it."""
-    if not any(producer.tombstones or ()):  # nearly always
-        return []
-    pairs = zip(producer.topics or (), producer.tombstones or (), strict=False)
-    return [topic for topic, is_hidden in pairs if is_hidden]
 
 
 LEFT_S = 900.0
@@ -555,7 +551,8 @@ class Members:
                 listing.lookupds.append(address)
                 remote = producer.remote_address or "N/A"
                 listing.remote_addresses.append(f"{address}/{remote}")
-                listing.tombstones.update(tombstones_of(producer))
+                if any(producer.tombstones):  # almost never
+                    listing.tombstones.update(compress(producer.topics, producer.tombstones))
         return found
 
     def _is_down(self, key: str) -> bool:

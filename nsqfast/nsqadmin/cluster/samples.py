@@ -8,8 +8,7 @@ each topic and channel; and its rates, from two of its own answers.
 Emptying removes messages that were never delivered, and nsqd does not count them. So the rates of a channel are unknown
 over the time of a known empty, and whenever messages left although no consumer was there before or after.
 
-The fields are in nsqd's order, which decodes fastest. Impossible values (a count beyond 53 bits, text for a number)
-raise msgspec.DecodeError.
+Impossible values (a count beyond 53 bits, text for a number) raise msgspec.DecodeError.
 """
 
 import gc
@@ -24,7 +23,7 @@ import msgspec
 import numpy as np
 
 from nsqfast.net.slices import Slices
-from nsqfast.nsqadmin.cluster.answers import COUNT_MAX, Count, DrainFigures, UncleanStartFigures
+from nsqfast.nsqadmin.cluster.answers import COUNT_MAX, NodeFigures, TopicFigures, split_stats
 from nsqfast.nsqadmin.cluster.model import (
     BACKEND,
     CLIENTS,
@@ -46,116 +45,25 @@ from nsqfast.nsqadmin.cluster.model import (
     Rates,
 )
 
-PIECE_SIZE_MAX = 256 << 10  # decoded in a millisecond
-TOPIC_BEGIN = b'{"topic_name":'
-NO_SIZE = -1
-
-
-class ChannelFigures(msgspec.Struct, gc=False, kw_only=True):
-    """A channel of a topic on one nsqd."""
-
-    channel_name: str
-    depth: int = 0
-    backend_depth: int = 0
-    in_flight_count: int = 0
-    deferred_count: int = 0
-    message_count: int = 0
-    requeue_count: int = 0
-    timeout_count: int = 0
-    client_count: int = 0
-    paused: bool = False
-    oldest_message_age_ms: int = 0  # this one and the next only from ours
-    longest_held_ms: int = 0
-
-
-class TopicFigures(msgspec.Struct, gc=False, kw_only=True):
-    """A topic on one nsqd; `message_bytes` is NO_SIZE if nsqd is older than 1.0.0."""
-
-    topic_name: str
-    channels: tuple[ChannelFigures, ...] | None = None
-    depth: int = 0
-    backend_depth: int = 0
-    message_count: int = 0
-    message_bytes: int = NO_SIZE
-    paused: bool = False
-
-
-class MemoryFigures(msgspec.Struct, gc=False):
-    """Present only on request."""
-
-    heap_in_use_bytes: Count = 0
-    heap_idle_bytes: Count = 0
-    heap_released_bytes: Count = 0
-
-    @property
-    def held_bytes(self) -> int:
-        """What it has of the system: of ours the resident memory, of Go's nsqd its heap."""
-        return self.heap_in_use_bytes + self.heap_idle_bytes - self.heap_released_bytes
-
-
-class NodeFigures(msgspec.Struct, gc=False):
-    """/stats?format=json"""
-
-    version: str | None = None
-    health: str = ""
-    start_time: Count = 0
-    topics: tuple[TopicFigures, ...] | None = None
-    memory: MemoryFigures | None = None
-    drain: DrainFigures | None = None
-    unclean_start: UncleanStartFigures | None = None
-
-
 _node = msgspec.json.Decoder(NodeFigures)
 _topics = msgspec.json.Decoder(tuple[TopicFigures, ...])
 
 
-def decode(body: bytes | bytearray) -> Iterator[NodeFigures | tuple[TopicFigures, ...]]:
-    """Yield the topics of a large answer in pieces, then the rest, whose `topics` are the last piece.
-
-    Each piece takes a few milliseconds at most; in between the caller may let others run.
-    """
-    ends = list(_piece_begins(body)) if len(body) > PIECE_SIZE_MAX else []
-    if len(ends) < 2:
-        yield _node.decode(body)
-        return
-    for begin, end in itertools.pairwise(ends):
-        piece = body[begin:end].rstrip()
-        yield _topics.decode(b"[" + piece.removesuffix(b",") + b"]")
-    yield _node.decode(body[: ends[0]] + body[ends[-1] :])
-
-
-def _piece_begins(body: bytes | bytearray) -> Iterator[int]:
-    """Where pieces of whole topics begin. Quotes within a JSON string are escaped, so no name can look like one."""
-    found = body.find(TOPIC_BEGIN)
-    while found >= 0:
-        yield found
-        found = body.find(TOPIC_BEGIN, found + PIECE_SIZE_MAX)
-
-
 def read(body: bytes | bytearray) -> Iterator[tuple[NodeFigures | None, "Figures"]]:
     """Yield the answer in pieces, each with its arrays; the last one also has the node's own figures."""
-    pieces = decode(body)
-    while (found := _read_piece(pieces)) is not None:
+    # A thousand tuples are created and freed with each piece; the garbage collector need not examine them meanwhile.
+    for piece, is_rest in split_stats(body):
+        is_collecting = gc.isenabled()
+        gc.disable()
+        try:
+            figures = _node.decode(piece) if is_rest else NodeFigures(topics=_topics.decode(piece))
+            topics, figures.topics = figures.topics, None
+            found = figures if is_rest else None, read_figures(topics or ())
+            del topics
+        finally:
+            if is_collecting:
+                gc.enable()
         yield found
-
-
-def _read_piece(
-    pieces: Iterator[NodeFigures | tuple[TopicFigures, ...]],
-) -> tuple[NodeFigures | None, "Figures"] | None:
-    # A thousand tuples are created and freed at the end; the garbage collector need not examine them meanwhile.
-    is_collecting = gc.isenabled()
-    gc.disable()
-    try:
-        piece = next(pieces, None)
-        if piece is None:
-            return None
-        if not isinstance(piece, NodeFigures):
-            return None, read_figures(piece)
-        topics, piece.topics = piece.topics, None
-        return piece, read_figures(topics or ())
-    finally:
-        if is_collecting:
-            gc.enable()
 
 
 class Figures(NamedTuple):

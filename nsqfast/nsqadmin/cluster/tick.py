@@ -7,6 +7,7 @@ from types import MappingProxyType
 import numpy as np
 
 from nsqfast.net.slices import Slices
+from nsqfast.nsqadmin.cluster.answers import NO_SIZE
 from nsqfast.nsqadmin.cluster.discovery import ZERO, parse_version
 from nsqfast.nsqadmin.cluster.history import History, Trends, known_or_none
 from nsqfast.nsqadmin.cluster.members import LookupdWatch, NodeWatch
@@ -30,7 +31,7 @@ from nsqfast.nsqadmin.cluster.model import (
     Topic,
     Totals,
 )
-from nsqfast.nsqadmin.cluster.samples import NO_SIZE, Layout, Sample, find_rows, index_names
+from nsqfast.nsqadmin.cluster.samples import Layout, Sample, find_rows, index_names
 from nsqfast.nsqadmin.cluster.sums import RowPlaces, Sums, find_places, read_rows, sum_rows
 
 ChannelName = tuple[str, str]
