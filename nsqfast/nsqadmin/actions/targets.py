@@ -13,10 +13,15 @@ from aiohttp import web
 from nsqfast.net.slices import Slices
 from nsqfast.nsqadmin.access.users import Role
 from nsqfast.nsqadmin.actions.order import ITEMS_MAX, Action, Item, Order
-from nsqfast.nsqadmin.cluster.answers import NobodyAnsweredError, NsqdStats, TopicStats
+from nsqfast.nsqadmin.cluster.answers import (
+    ChannelStats,
+    NobodyAnsweredError,
+    NsqdStats,
+    TopicStats,
+)
 from nsqfast.nsqadmin.cluster.client import UpstreamError
 from nsqfast.nsqadmin.cluster.discovery import Discovery
-from nsqfast.nsqadmin.cluster.model import Cluster, NodePart
+from nsqfast.nsqadmin.cluster.model import Cluster, Counts, NodePart
 from nsqfast.nsqadmin.context import Context
 
 RowsOf = Callable[[str, str, Role], Awaitable[Sequence[Mapping[str, str]]]]
@@ -37,7 +42,6 @@ class Holding:
     in_flight: int = 0
     deferred: int = 0
     clients: int = 0
-    channels: int = 0
     paused: bool = False
     error: str = ""
 
@@ -45,6 +49,13 @@ class Holding:
     def messages(self) -> int:
         """All of the item's messages on this nsqd."""
         return self.memory + self.disk + self.in_flight + self.deferred
+
+    def add(self, counts: Counts | ChannelStats) -> None:
+        """Messages that it has as well."""
+        self.memory += counts.depth - counts.backend_depth
+        self.disk += counts.backend_depth
+        self.in_flight += counts.in_flight_count
+        self.deferred += counts.deferred_count
 
 
 @dataclass(slots=True)
@@ -163,33 +174,21 @@ def _places_to_create(cluster: Cluster, item: Item, nodes: Sequence[str] | None)
 
 def fill_holding(holding: Holding, stats: NsqdStats, item: Item, *, is_whole: bool) -> None:
     """Fill in nsqd's figures about the item."""
-    topic = next((one for one in stats.topics or () if one.topic_name == item.topic), None)
-    holding.is_there = topic is not None
-    if topic is None:
-        return
+    found: Sequence[TopicStats | ChannelStats] = stats.topics_named(item.topic)
     if item.channel:
-        _fill_from_channel(holding, topic, item.channel)
-        return
-    holding.paused = topic.paused
-    holding.memory, holding.disk = topic.depth - topic.backend_depth, topic.backend_depth
-    holding.channels = len(topic.channels or ())
-    for channel in topic.channels or ():
-        holding.clients += channel.client_count
-        if is_whole:
-            holding.memory += channel.depth - channel.backend_depth
-            holding.disk += channel.backend_depth
-            holding.in_flight += channel.in_flight_count
-            holding.deferred += channel.deferred_count
-
-
-def _fill_from_channel(holding: Holding, topic: TopicStats, name: str) -> None:
-    channel = next((one for one in topic.channels or () if one.channel_name == name), None)
-    holding.is_there = channel is not None
-    if channel is None:
-        return
-    holding.paused, holding.clients = channel.paused, channel.client_count
-    holding.memory, holding.disk = channel.depth - channel.backend_depth, channel.backend_depth
-    holding.in_flight, holding.deferred = channel.in_flight_count, channel.deferred_count
+        found = stats.channels_named(item.topic, item.channel)
+    holding.is_there = bool(found)
+    for one in found[:1]:
+        holding.paused = one.paused
+        if isinstance(one, ChannelStats):
+            holding.clients = one.client_count
+            holding.add(one)
+            return
+        holding.memory, holding.disk = one.depth - one.backend_depth, one.backend_depth
+        for channel in one.channels or ():
+            holding.clients += channel.client_count
+            if is_whole:
+                holding.add(channel)
 
 
 def parts_of(cluster: Cluster, item: Item) -> Iterable[NodePart]:
@@ -269,7 +268,7 @@ def holdings_of(cluster: Cluster, item: Item, *, is_whole: bool) -> list[Holding
                 continue
             holding.clients += part.counts.client_count
             if is_whole:
-                _add_counts(holding, part)
+                holding.add(part.counts)
     return list(found.values())
 
 
@@ -283,15 +282,8 @@ def _holding_at_poll(cluster: Cluster, part: NodePart) -> Holding:
         paused=part.paused,
         error=node.error if node else "",
     )
-    _add_counts(holding, part)
+    holding.add(part.counts)
     return holding
-
-
-def _add_counts(holding: Holding, part: NodePart) -> None:
-    holding.memory += part.counts.memory_depth
-    holding.disk += part.counts.backend_depth
-    holding.in_flight += part.counts.in_flight_count
-    holding.deferred += part.counts.deferred_count
 
 
 def hash_of(action: Action, targets: Iterable[Target]) -> str:

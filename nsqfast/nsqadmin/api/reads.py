@@ -7,13 +7,13 @@ begins when the current one ends, or after `GATHER_S`, so that a node that does 
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 from aiohttp import web
 
 from nsqfast.net.slices import Slices
-from nsqfast.nsqadmin.api.answers import ApiError, answer_bytes, join_warnings, query_of
+from nsqfast.nsqadmin.api.answers import ApiError, Ask, answer_bytes, join_warnings, query_of
 from nsqfast.nsqadmin.api.objects import (
     Json,
     channel_object,
@@ -29,9 +29,6 @@ from nsqfast.nsqadmin.cluster.answers import (
     NsqdStats,
 )
 from nsqfast.nsqadmin.cluster.discovery import NSQD, Discovery, Found, Nsqd
-
-if TYPE_CHECKING:
-    from nsqfast.nsqadmin.results import Result
 
 GATHER_S = 0.1
 Stats = list[tuple[Nsqd, NsqdStats]]
@@ -74,38 +71,34 @@ def _forget_error(round_: asyncio.Task[bytes]) -> None:
 
 
 class Reads:
-    """Handlers; each request asks the nodes anew, in a round."""
+    """Questions to the nodes, which each round asks anew."""
 
     def __init__(self, discovery: Discovery) -> None:
         self._discovery = discovery
         self._rounds = Rounds()
 
-    async def _share(
-        self, request: web.Request, question: Callable[[], Awaitable[bytes]]
-    ) -> web.Response:
-        return answer_bytes(await self._rounds.ask(request.raw_path, question))
+    def shared(self, question: Callable[[web.Request], Awaitable[bytes]]) -> Ask:
+        """The handler of a question that depends on nothing but the path and the query."""
 
-    async def topics(self, request: web.Request) -> web.Response:
+        async def answer(request: web.Request) -> web.Response:
+            body = await self._rounds.ask(request.raw_path, lambda: question(request))
+            return answer_bytes(body)
+
+        return answer
+
+    async def topics(self, request: web.Request) -> bytes:
         """All names, or with `inactive=true` those that no nsqd has, with their channels."""
-        is_inactive = query_of(request).get("inactive") == "true"
-        return await self._share(request, self._inactive if is_inactive else self._topics)
+        found: Found[Any]
+        if query_of(request).get("inactive") == "true":
+            found = await self._discovery.inactive_topics()
+            topics = {topic: channels or None for topic, channels in found.value.items()}
+        else:
+            found = await self._discovery.topics()
+            topics = found.value or None
+        return _with_message({"topics": topics}, found)
 
-    async def _topics(self) -> bytes:
-        found = await self._discovery.topics()
-        return orjson.dumps(
-            {"topics": found.value or None, "message": join_warnings(found.failures)}
-        )
-
-    async def _inactive(self) -> bytes:
-        found = await self._discovery.inactive_topics()
-        topics = {topic: channels or None for topic, channels in found.value.items()}
-        return orjson.dumps({"topics": topics, "message": join_warnings(found.failures)})
-
-    async def nodes(self, request: web.Request) -> web.Response:
+    async def nodes(self, _request: web.Request) -> bytes:
         """Every nsqd of the cluster."""
-        return await self._share(request, self._nodes)
-
-    async def _nodes(self) -> bytes:
         found = await self._discovery.nodes()
         slices, pieces = Slices(), []
         for node in found.value:
@@ -113,12 +106,9 @@ class Reads:
             await slices.pause()
         return _join_list(b'{"nodes":', pieces, {"message": join_warnings(found.failures)})
 
-    async def node(self, request: web.Request) -> web.Response:
+    async def node(self, request: web.Request) -> bytes:
         """One nsqd with its topics, channels and clients."""
         key = request.match_info["node"]
-        return await self._share(request, lambda: self._node(key))
-
-    async def _node(self, key: str) -> bytes:
         known = await self._discovery.nodes(with_topics=False)
         node = next((one for one in known.value if one.key == key), None)
         if node is None:
@@ -138,36 +128,26 @@ class Reads:
         head = b'{"node":' + orjson.dumps(key) + b',"topics":'
         return _join_list(head, pieces, totals | {"message": join_warnings(known.failures)})
 
-    async def topic(self, request: web.Request) -> web.Response:
+    async def topic(self, request: web.Request) -> bytes:
         """One topic, over all nodes and on each."""
-        topic = request.match_info["topic"]
-        return await self._share(request, lambda: self._topic(topic))
-
-    async def _topic(self, name: str) -> bytes:
+        name = request.match_info["topic"]
         found, stats, _ = await self._stats(name, "")
-        parts = []
-        for node, numbers in stats.value:
-            parts += [
-                topic_object(node, one) for one in numbers.topics or () if one.topic_name == name
-            ]
+        parts = [
+            topic_object(node, one)
+            for node, numbers in stats.value
+            for one in numbers.topics_named(name)
+        ]
         return _with_message(merge_topics(name, parts), found, stats)
 
-    async def channel(self, request: web.Request) -> web.Response:
+    async def channel(self, request: web.Request) -> bytes:
         """One channel, over all nodes and on each, with its clients."""
-        topic, channel = request.match_info["topic"], request.match_info["channel"]
-        return await self._share(request, lambda: self._channel(topic, channel))
-
-    async def _channel(self, topic: str, name: str) -> bytes:
+        topic, name = request.match_info["topic"], request.match_info["channel"]
         found, stats, registered = await self._stats(topic, name)
-        parts = []
-        for node, numbers in stats.value:
-            for one in numbers.topics or ():
-                if one.topic_name == topic:
-                    parts += [
-                        channel_object(node, topic, channel)
-                        for channel in one.channels or ()
-                        if channel.channel_name == name
-                    ]
+        parts = [
+            channel_object(node, topic, one)
+            for node, numbers in stats.value
+            for one in numbers.channels_named(topic, name)
+        ]
         if not parts and name not in registered:
             raise ApiError(404, "CHANNEL_NOT_FOUND")
         return _with_message(merge_channels(topic, name, parts), found, stats)
@@ -191,14 +171,11 @@ class Reads:
         stats = await discovery.stats(found.value, topic, channel, with_clients=bool(channel))
         return found, stats, channels
 
-    async def counter(self, request: web.Request) -> web.Response:
+    async def counter(self, _request: web.Request) -> bytes:
         """The messages of every channel on every node."""
-        return await self._share(request, self._counter)
-
-    async def _counter(self) -> bytes:
         known = await self._discovery.nodes(with_topics=False)
         if not known.value:
-            return orjson.dumps({"stats": {}, "message": join_warnings(known.failures)})
+            return _with_message({"stats": {}}, known)
         found = await self._discovery.counts(known.value, _encode_counts)
         pieces = [piece for _, piece in found.value if piece]
         message = orjson.dumps(join_warnings(known.failures, found.failures))
@@ -242,6 +219,5 @@ def _join(head: bytes, pieces: list[bytes], tail: bytes) -> bytes:
     return b",".join(pieces)
 
 
-def _with_message(value: Json, found: Found[Any], stats: Found[Any]) -> bytes:
-    failures: tuple[list[Result], list[Result]] = found.failures, stats.failures
-    return orjson.dumps(value | {"message": join_warnings(*failures)})
+def _with_message(value: Json, *found: Found[Any]) -> bytes:
+    return orjson.dumps(value | {"message": join_warnings(*(one.failures for one in found))})

@@ -179,6 +179,15 @@ class NsqdStats(msgspec.Struct, gc=False):
 
     topics: list[TopicStats] | None = None
 
+    def topics_named(self, name: str) -> list[TopicStats]:
+        """One, or none, of an nsqd that repeats no name."""
+        return [topic for topic in self.topics or () if topic.topic_name == name]
+
+    def channels_named(self, topic: str, name: str) -> list[ChannelStats]:
+        """Like `topics_named`."""
+        every = [channel for each in self.topics_named(topic) for channel in each.channels or ()]
+        return [channel for channel in every if channel.channel_name == name]
+
 
 class CountedChannel(msgspec.Struct, gc=False):
     """A channel, reduced to its message count."""

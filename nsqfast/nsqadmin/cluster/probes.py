@@ -413,14 +413,7 @@ class ChannelWatch:
             self._take(key, stats)
 
     def _take(self, key: str, stats: NsqdStats) -> None:
-        topic, name = self._names
-        channels = [
-            channel
-            for each in stats.topics or ()
-            if each.topic_name == topic
-            for channel in each.channels or ()
-            if channel.channel_name == name
-        ]
+        channels = stats.channels_named(*self._names)
         if not channels:
             self._answers.pop(key, None)
             return

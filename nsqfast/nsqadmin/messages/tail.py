@@ -194,12 +194,10 @@ class Tails:
             stats = await self._context.upstream.read(node.key, f"/stats?{query}", NsqdStats)
         except UpstreamError as error:
             return Result(node.key, ok=False, text=error.message)
-        for each in stats.topics or ():
-            if each.topic_name == topic:
-                names = [channel.channel_name for channel in each.channels or ()]
-                if any(not name.startswith(PREFIX) for name in names):
-                    return Result(node.key, ok=True)
-                return Result(node.key, ok=False, text=NO_CHANNEL)
+        for each in stats.topics_named(topic):
+            names = [channel.channel_name for channel in each.channels or ()]
+            is_kept = any(not name.startswith(PREFIX) for name in names)
+            return Result(node.key, ok=is_kept, text="" if is_kept else NO_CHANNEL)
         return Result(node.key, ok=False, text="it does not have the topic any more")
 
     async def _note(
