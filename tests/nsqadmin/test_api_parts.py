@@ -13,7 +13,7 @@ from nsqfast.nsqadmin.api.reads import Rounds
 from nsqfast.nsqadmin.cluster.answers import (
     PIECE_SIZE_MAX,
     ListedProducer,
-    NsqdInfo,
+    NodeIdentity,
     NsqdStats,
     Percentiles,
     UpstreamError,
@@ -95,9 +95,11 @@ def test_topics_that_are_none(listed):
 
 
 def test_an_nsqd_that_does_not_say_where_it_is():
-    node = node_of_info(NsqdInfo(version="0.2.0"), "[::1]:4151", ["t"])
+    node = node_of_info(NodeIdentity(version="0.2.0"), "[::1]:4151", ["t"])
     assert (node.key, node.hostname) == ("[::1]:4151", "::1")
-    node = node_of_info(NsqdInfo(broadcast_address="fd00::1", http_port=7, tcp_port=8), "x:1", [])
+    node = node_of_info(
+        NodeIdentity(broadcast_address="fd00::1", http_port=7, tcp_port=8), "x:1", []
+    )
     assert (node.key, node.tcp_port) == ("[fd00::1]:7", 8)
 
 

@@ -6,7 +6,7 @@ import re
 import msgspec
 import pytest
 
-from nsqfast.nsqadmin.cluster.discovery import NodeIdentity
+from nsqfast.nsqadmin.cluster.answers import NodeIdentity
 from nsqfast.nsqadmin.cluster.members import NodeWatch
 from support.access import run_admin
 from support.admin import LiveCluster, shown, start_nsqadmin, text_of, told

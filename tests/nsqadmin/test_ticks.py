@@ -10,8 +10,7 @@ from msgspec.structs import astuple
 from nsqfast._ext.dev.probes import fix_parts
 
 from nsqfast.net.slices import Slices
-from nsqfast.nsqadmin.cluster.answers import ChannelFigures, TopicFigures
-from nsqfast.nsqadmin.cluster.discovery import NodeIdentity
+from nsqfast.nsqadmin.cluster.answers import ChannelFigures, NodeIdentity, TopicFigures
 from nsqfast.nsqadmin.cluster.history import History
 from nsqfast.nsqadmin.cluster.members import NodeWatch
 from nsqfast.nsqadmin.cluster.model import (

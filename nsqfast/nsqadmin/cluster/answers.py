@@ -16,6 +16,7 @@ import msgspec
 
 from nsqfast.net.slices import Slices
 from nsqfast.nsqadmin.results import Result
+from nsqfast.wire.gotext import join_host_port
 
 
 class UpstreamError(Exception):
@@ -209,30 +210,27 @@ class CountedStats(msgspec.Struct, gc=False):
     topics: list[CountedTopic] | None = None
 
 
-class NsqdInfo(msgspec.Struct, gc=False):
-    """/info of an nsqd or an nsqlookupd: who it says that it is."""
+class NodeIdentity(msgspec.Struct, gc=False):
+    """Who an nsqd is, as it says itself in /info, or to nsqlookupd; of an nsqlookupd /info has only some of it."""
 
-    version: str = ""
-    broadcast_address: str = ""
     hostname: str = ""
-    http_port: int = 0
+    broadcast_address: str = ""
     tcp_port: int = 0
-    start_time: int = 0
+    http_port: int = 0
+    version: str = ""
     topology_zone: str = ""
     topology_region: str = ""
 
+    @property
+    def key(self) -> str:
+        """`broadcast_address:http_port`: where it is asked, and its name in the cluster."""
+        return join_host_port(self.broadcast_address, self.http_port)
 
-class Announced(msgspec.Struct, gc=False):
+
+class Announced(NodeIdentity, gc=False):
     """An nsqd, in /nodes and /lookup of nsqlookupd."""
 
-    broadcast_address: str = ""
-    hostname: str = ""
     remote_address: str = ""  # only in /nodes
-    tcp_port: int = 0
-    http_port: int = 0
-    version: str = ""
-    topology_zone: str = ""
-    topology_region: str = ""
 
 
 class ListedProducer(Announced, gc=False):

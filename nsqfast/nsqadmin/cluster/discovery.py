@@ -8,10 +8,10 @@ describes a node, later ones only add their connection to it.
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import lru_cache
 from operator import attrgetter
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 from urllib.parse import quote_plus
 
 import msgspec
@@ -26,7 +26,7 @@ from nsqfast.nsqadmin.cluster.answers import (
     ListedProducer,
     Lookup,
     NobodyAnsweredError,
-    NsqdInfo,
+    NodeIdentity,
     NsqdStats,
     UpstreamError,
     decode,
@@ -37,7 +37,6 @@ from nsqfast.nsqadmin.cluster.body import Body
 from nsqfast.nsqadmin.cluster.client import Upstream
 from nsqfast.nsqadmin.options import Options
 from nsqfast.nsqadmin.results import Result
-from nsqfast.wire.gotext import join_host_port
 
 # Semantic versioning (semver.org, 2.0.0); anything else counts as 0.0.0.
 
@@ -70,37 +69,17 @@ NodeTopics = tuple[tuple[str, ...], tuple[bool, ...]]
 NO_TOPICS: NodeTopics = (), ()
 
 
-@dataclass(slots=True)
-class NodeIdentity:
-    """Who an nsqd is, as it says itself or to nsqlookupd."""
-
-    hostname: str
-    broadcast_address: str
-    tcp_port: int
-    http_port: int
-    version: str = ""
-    topology_zone: str = ""
-    topology_region: str = ""
-
-    @property
-    def key(self) -> str:
-        """`broadcast_address:http_port`: where it is asked, and its name in the cluster."""
-        return join_host_port(self.broadcast_address, self.http_port)
+def identify(said: NodeIdentity) -> NodeIdentity:
+    """A copy without whatever else was said."""
+    return NodeIdentity(*(getattr(said, name) for name in NodeIdentity.__struct_fields__))
 
 
-IDENTITY_FIELDS = tuple(field.name for field in fields(NodeIdentity))
+class Nsqd(Announced, gc=False):
+    """One nsqd, and everything known of it without asking for its numbers.
 
+    `remote_address` is that of its connection to the first nsqlookupd that knows it.
+    """
 
-def identify(said: Announced | NsqdInfo | NodeIdentity) -> dict[str, Any]:
-    """The fields of a NodeIdentity."""
-    return {name: getattr(said, name) for name in IDENTITY_FIELDS}
-
-
-@dataclass(slots=True)
-class Nsqd(NodeIdentity):
-    """One nsqd, and everything known of it without asking for its numbers."""
-
-    remote_address: str = ""  # of its connection to the first nsqlookupd that knows it
     remote_addresses: list[str] | None = None  # "nsqlookupd/remote"; None: nsqlookupd was not asked
     topics: tuple[str, ...] = ()  # sorted
     tombstones: tuple[bool, ...] = ()  # of each topic: whether nsqlookupd hides the node for it
@@ -112,10 +91,8 @@ by_host = attrgetter("hostname", "broadcast_address", "http_port")
 
 def node_of_producer(one: Announced, topics: NodeTopics = NO_TOPICS) -> Nsqd:
     """From nsqlookupd's description."""
-    names, tombstones = topics
-    return Nsqd(
-        **identify(one), remote_address=one.remote_address, topics=names, tombstones=tombstones
-    )
+    own = {"topics": topics[0], "tombstones": topics[1]}
+    return Nsqd(**(msgspec.structs.asdict(one) | own))
 
 
 def read_topics(one: ListedProducer) -> NodeTopics:
@@ -141,11 +118,11 @@ def sort_topics(names: list[str], tombstones: tuple[bool, ...]) -> NodeTopics:
     return tuple(name for name, _ in pairs), tuple(hidden for _, hidden in pairs)
 
 
-def node_of_info(info: NsqdInfo, address: str, topics: list[str]) -> Nsqd:
+def node_of_info(info: NodeIdentity, address: str, topics: list[str]) -> Nsqd:
     """From nsqd's own description; a very old one does not include its address, so the queried one counts."""
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
-    who = identify(info) | {"hostname": info.hostname or host}
+    who = msgspec.structs.asdict(info) | {"hostname": info.hostname or host}
     if not info.broadcast_address:
         who |= {"broadcast_address": host, "http_port": int(port)}
     return Nsqd(**who, topics=tuple(sorted(topics)), tombstones=(False,) * len(topics))
@@ -216,7 +193,7 @@ class LookupdClient:
 
     async def version(self) -> str:
         """Which release it is."""
-        return (await self.upstream.read(self.address, "/info", NsqdInfo)).version
+        return (await self.upstream.read(self.address, "/info", NodeIdentity)).version
 
     async def topics(self) -> list[str]:
         """The names of its topics."""
@@ -310,7 +287,7 @@ class Discovery:
         """The nsqd at these addresses, as they describe themselves."""
 
         async def describe(address: str) -> Nsqd:
-            info = await self._upstream.read(address, "/info", NsqdInfo)
+            info = await self._upstream.read(address, "/info", NodeIdentity)
             if not with_topics:
                 return node_of_info(info, address, [])
             stats = await self._upstream.read(address, BARE, _Names)
@@ -331,7 +308,7 @@ class Discovery:
             if topic not in names:
                 return None
             return node_of_info(
-                await self._upstream.read(address, "/info", NsqdInfo), address, names
+                await self._upstream.read(address, "/info", NodeIdentity), address, names
             )
 
         found = await ask_all(NSQD, self._options.nsqd_http_addresses, describe)

@@ -21,14 +21,13 @@ from nsqfast.nsqadmin.cluster.answers import (
     DrainFigures,
     ListedProducer,
     NodeFigures,
-    NsqdInfo,
+    NodeIdentity,
     UncleanStartFigures,
     decode,
 )
 from nsqfast.nsqadmin.cluster.client import Upstream, UpstreamError
 from nsqfast.nsqadmin.cluster.discovery import (
     LookupdClient,
-    NodeIdentity,
     Nsqd,
     Version,
     identify,
@@ -291,11 +290,7 @@ class NodeWatch:
         is_planned = question.state is NodeState.DOWN and self.drain is not None
         return Node(
             key=identity.key,
-            hostname=identity.hostname,
-            broadcast_address=identity.broadcast_address,
-            tcp_port=identity.tcp_port,
-            http_port=identity.http_port,
-            version=identity.version,
+            **msgspec.structs.asdict(identity),
             state=question.state,
             since=question.since,
             answered_at=question.answered_at,
@@ -307,8 +302,6 @@ class NodeWatch:
             rates=self.rates if question.state is NodeState.UP else None,
             topic_count=len(self.sample.layout.topics),
             memory_bytes=self.memory_bytes,
-            topology_zone=identity.topology_zone,
-            topology_region=identity.topology_region,
             lookupds=tuple(listing.lookupds),
             remote_addresses=tuple(listing.remote_addresses),
             tombstones=frozenset(listing.tombstones),
@@ -432,10 +425,9 @@ class GivenNode:
     async def ask(self) -> str:
         """Ask for its identity; returns the error, or '' on success."""
         try:
-            info = await self._upstream.read(self.address, "/info", NsqdInfo)
+            self.identity = await self._upstream.read(self.address, "/info", NodeIdentity)
         except UpstreamError as error:
             return str(error).removeprefix(f"http://{self.address}/info: ")
-        self.identity = NodeIdentity(**identify(info))
         return ""
 
 
@@ -547,7 +539,7 @@ class Members:
             for key, producer in lookupd.producers.items():
                 if not is_up and any_up and self._is_down(key):
                     continue  # it may have left since this nsqlookupd went away
-                _, listing = found.setdefault(key, (NodeIdentity(**identify(producer)), Listing()))
+                _, listing = found.setdefault(key, (identify(producer), Listing()))
                 listing.lookupds.append(address)
                 remote = producer.remote_address or "N/A"
                 listing.remote_addresses.append(f"{address}/{remote}")
