@@ -29,7 +29,6 @@ from nsqfast.nsqadmin.problems import routes as problems
 from nsqfast.nsqadmin.problems.alerts import ProblemWebhook
 from nsqfast.nsqadmin.problems.kept_state import KeptState
 from nsqfast.nsqadmin.problems.report import Problems
-from nsqfast.nsqadmin.web import charts
 from nsqfast.nsqadmin.web.site import Site
 from nsqfast.version import own_line
 
@@ -149,7 +148,6 @@ def make_app(app: web.Application, context: Context) -> None:
     site = Site(context)
     site.add_routes(app)
     messages.add_routes(app, context, site)
-    charts.add_routes(app, context)
     actions.add_routes(app, context, site.rows_of)
     if context.urls.base:
         move_below(app.router, context.urls.decoded_base)

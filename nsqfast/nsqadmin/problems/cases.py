@@ -95,35 +95,21 @@ class Known(Enum):
     HELD = 4  # paused, or part of another problem: not reported meanwhile, and since the same time when it goes on
 
 
+@dataclass(slots=True, eq=False)
 class Case:
     """One rule, broken for one object."""
 
-    __slots__ = (
-        "finding",
-        "good_since_s",
-        "good_ticks",
-        "is_reported",
-        "is_restored",
-        "least",
-        "rank",
-        "round",
-        "seen_s",
-        "since",
-        "ticks",
-    )
-
-    def __init__(self, since: float, seen_s: float, finding: Finding) -> None:
-        self.since = since  # Unix time
-        self.seen_s = seen_s  # on the clock of Cases
-        self.finding = finding
-        self.least = finding.measure
-        self.round = 0
-        self.ticks = 0
-        self.good_ticks = 0
-        self.good_since_s = 0.0  # on the clock of Cases
-        self.is_reported = False
-        self.is_restored = False  # the previous nsqadmin saw it, and this one has not yet
-        self.rank = 0  # while it is reported, its rank in the order
+    since: float  # Unix time
+    seen_s: float  # on the clock of Cases
+    finding: Finding
+    least: float  # of its measures
+    round: int = 0
+    ticks: int = 0
+    good_ticks: int = 0
+    good_since_s: float = 0.0  # on the clock of Cases
+    is_reported: bool = False
+    is_restored: bool = False  # the previous nsqadmin saw it, and this one has not yet
+    rank: int = 0  # while it is reported, its rank in the order
 
 
 class Cases:
@@ -161,7 +147,7 @@ class Cases:
             key = Key(one.rule, one.topic, one.channel, one.node)
             if one.rule in rules and key not in self._cases:
                 finding = Finding(one.severity, partial(_said, one.text), measure=one.least)
-                case = self._cases[key] = Case(one.since, self.now_s, finding)
+                case = self._cases[key] = Case(one.since, self.now_s, finding, one.least)
                 case.is_restored = True
                 self._report(key, case)
 
@@ -193,7 +179,7 @@ class Cases:
         if case is None:
             # What a node says of a time may be anything.
             since = self._at if finding.since is None else min(max(finding.since, 0.0), self._at)
-            case = self._cases[key] = Case(since, self.now_s, finding)
+            case = self._cases[key] = Case(since, self.now_s, finding, finding.measure)
         case.round = self._round
         case.is_restored = False
         case.finding = finding

@@ -94,6 +94,10 @@ ANY = "*"  # any topic, channel or node
 _DROPPED = re.compile(r"[^A-Za-z0-9_.-]")
 RED, BLUE = "#cc0000", "#1f78b4"
 SEVERAL = f"{RED},#2e8b57,{BLUE},#7b3f9e"
+# A line without any text; the other has axes, and counters per second.
+SMALL = {"height": 20, "width": 120, "hideGrid": "true", "hideLegend": "true", "hideAxes": "true"}
+SMALL |= {"bgcolor": "ff000000", "fgcolor": "black", "margin": 0}
+LARGE = {"height": 450, "width": 800, "bgcolor": "ff000000", "fgcolor": "999999"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,11 +336,6 @@ def format_time(at: float) -> str:
     return moment.isoformat(timespec=precision).replace("+00:00", "Z")
 
 
-def add_routes(app: web.Application, context: Context) -> None:
-    """Add /ui/series, which has the points of charts."""
-    app.router.add_get("/ui/series", SeriesHandler(context).serve)
-
-
 @dataclass(frozen=True, slots=True)
 class Picture:
     """A small graph that links to a large one."""
@@ -399,16 +398,27 @@ def _pictures(
     ]
     address = context.urls.base if options.proxy_graphite else options.graphite_url.rstrip("/")
     pictures = [
-        Picture(
-            LABELS[metric],
-            small_graph(options, address, timeframe, metric, targets),
-            large_graph(options, address, timeframe, metric, targets),
-            targets[0] if metric == "message_count" else "",
-        )
+        make_picture(options, f"{address}/render", timeframe, metric, targets)
         for metric, targets in wanted.items()
         if timeframe != "off"
     ]
     return Pictures(pictures, links)
+
+
+def make_picture(
+    options: Options, address: str, timeframe: str, metric: str, targets: Sequence[str]
+) -> Picture:
+    """`address` is that of Graphite's /render."""
+    interval_s = max(1, options.statsd_interval_ns // 10**9)  # of nsqd's reports to statsd
+    summed = [f'summarize({target},"{interval_s}sec","avg")' for target in targets]
+    last = {"from": f"-{timeframe}", "until": "-1min"}
+    style = {"colorList": color_of(metric), "yMin": 0}
+    small = urlencode({**SMALL, **style, "target": summed, **last}, doseq=True)
+    if metric in COUNTERS:
+        summed = [f"scale({each},{1 / interval_s:.10g})" for each in summed]
+    large = urlencode({**LARGE, **style, "target": summed, **last}, doseq=True)
+    rate_target = targets[0] if metric == "message_count" else ""
+    return Picture(LABELS[metric], f"{address}?{small}", f"{address}?{large}", rate_target)
 
 
 def statsd_key(options: Options, metric: str, topic: str, channel: str = "") -> str:
@@ -444,66 +454,8 @@ def clean_name(name: str) -> str:
     return _DROPPED.sub("", name.replace(" ", "_").replace("/", "-"))
 
 
-def small_graph(
-    options: Options, address: str, timeframe: str, metric: str, targets: Sequence[str]
-) -> str:
-    """A line without any text."""
-    return render_address(
-        address,
-        timeframe,
-        height=20,
-        width=120,
-        hideGrid="true",
-        hideLegend="true",
-        hideAxes="true",
-        bgcolor="ff000000",
-        fgcolor="black",
-        margin=0,
-        colorList=color_of(metric),
-        yMin=0,
-        target=[summarize(options, target) for target in targets],
-    )
-
-
-def large_graph(
-    options: Options, address: str, timeframe: str, metric: str, targets: Sequence[str]
-) -> str:
-    """With axes; counters per second."""
-    summed = [summarize(options, target) for target in targets]
-    if metric in COUNTERS:
-        summed = [f"scale({each},{1 / interval_s(options):.10g})" for each in summed]
-    return render_address(
-        address,
-        timeframe,
-        height=450,
-        width=800,
-        bgcolor="ff000000",
-        fgcolor="999999",
-        colorList=color_of(metric),
-        yMin=0,
-        target=summed,
-    )
-
-
-def summarize(options: Options, target: str) -> str:
-    """Summarize in steps of --statsd-interval."""
-    return f'summarize({target},"{interval_s(options)}sec","avg")'
-
-
-def interval_s(options: Options) -> int:
-    """The interval of nsqd's reports to statsd, in seconds."""
-    return max(1, options.statsd_interval_ns // 10**9)
-
-
 def color_of(metric: str) -> str:
     """Red for waiting messages; with several lines each has its own."""
     if metric == LATENCY or metric in NODE_METRICS:
         return SEVERAL
     return RED if metric in ("depth", "deferred_count") else BLUE
-
-
-def render_address(address: str, timeframe: str, **values: str | int | list[str]) -> str:
-    """The URL of Graphite's /render."""
-    return f"{address}/render?" + urlencode(
-        {**values, "from": f"-{timeframe}", "until": "-1min"}, doseq=True
-    )

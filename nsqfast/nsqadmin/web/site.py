@@ -22,6 +22,7 @@ from nsqfast.nsqadmin.access.permissions import admin_only, export_only, refuse
 from nsqfast.nsqadmin.access.users import USER_KEY, Role, user_of
 from nsqfast.nsqadmin.cluster.model import EMPTY
 from nsqfast.nsqadmin.context import Context, context_of
+from nsqfast.nsqadmin.web.charts import SeriesHandler
 from nsqfast.nsqadmin.web.export import Export
 from nsqfast.nsqadmin.web.pages.audit import AUDIT_PAGE
 from nsqfast.nsqadmin.web.pages.channel import CHANNEL_PAGE
@@ -80,6 +81,7 @@ class Site:
             app.router.add_get("", self._go_home)
         app.router.add_get("/static/{version}/{name:.+}", self._assets.serve)
         app.router.add_get("/ui/live", self.serve_changes)
+        app.router.add_get("/ui/series", SeriesHandler(self._context).serve)
         app.router.add_get("/ui/theme", set_theme)
         app.router.add_get("/ui/export", export_only(Export(self._context, self.view_at).serve))
         app[PAGES_KEY] = self

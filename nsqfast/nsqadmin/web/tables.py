@@ -181,16 +181,9 @@ class Cell:
         text = pieces_of(self.text)
         if isinstance(text, str) and not (self.href or self.title or self.chips or self.points):
             return text
-        whole: dict[str, Any] = {"text": text}
-        if self.href:
-            whole["href"] = self.href
-        if self.title:
-            whole["title"] = self.title
-        if self.chips:
-            whole["chips"] = [chip.to_json() for chip in self.chips]
-        if self.points:
-            whole["points"] = self.points
-        return whole
+        chips = [chip.to_json() for chip in self.chips]
+        given = {"href": self.href, "title": self.title, "chips": chips, "points": self.points}
+        return {"text": text, **{name: value for name, value in given.items() if value}}
 
 
 @dataclass(slots=True)
@@ -240,14 +233,12 @@ def pick_columns(spec: TableSpec[T], *keys: str) -> list[Column[T]]:
     return [known[key] for key in keys]
 
 
-def with_states(spec: TableSpec[T], chips: Callable[[T], Sequence[State]]) -> TableSpec[T]:
+def with_states(spec: TableSpec[T], states: Callable[[T], Sequence[State]]) -> TableSpec[T]:
     """The same table with other chips in its column `state`."""
-
-    def word(item: T) -> str:
-        return ", ".join(state.word for state in chips(item))
-
     columns = [
-        replace(column, value=word, chips=chips) if column.key == "state" else column
+        chips(column.key, column.label, states, column.priority)
+        if column.key == "state"
+        else column
         for column in spec.columns
     ]
     return replace(spec, columns=columns)
