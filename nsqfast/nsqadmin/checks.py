@@ -155,7 +155,6 @@ def parse_cidr(text: str) -> Network:
 
 
 def check(options: Options) -> Iterator[Finding]:
-    """All that can be known before a start."""
     yield from _check_settings(options)
     yield from check_listeners([("--http-address", options.http_address)])
     if not options.auth_file:

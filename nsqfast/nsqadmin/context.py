@@ -57,22 +57,17 @@ class Urls:
         return self.base + path + ("?" + urlencode(given) if given else "")
 
     def topic(self, topic: str) -> str:
-        """The page of a topic."""
         return self.to("/topics/" + quote(topic, safe=""))
 
     def channel(self, topic: str, channel: str) -> str:
-        """The page of a channel."""
         return self.to(f"/topics/{quote(topic, safe='')}/{quote(channel, safe='')}")
 
     def node(self, key: str) -> str:
-        """The page of an nsqd."""
         return self.to("/nodes/" + quote(key, safe=":[]"))
 
 
 @dataclass(slots=True)
 class Context:
-    """Made by the server before it listens."""
-
     options: Options
     urls: Urls
     upstream: Upstream
@@ -89,5 +84,4 @@ CONTEXT: web.AppKey[Context] = web.AppKey("nsqadmin.context", Context)
 
 
 def context_of(request: web.Request) -> Context:
-    """The Context of the application that got the request."""
     return request.config_dict[CONTEXT]

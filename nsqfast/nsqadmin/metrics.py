@@ -62,7 +62,6 @@ class Metrics:
         return resource.canonical.removeprefix(self._base) or "/" if resource else OTHER
 
     def collect(self) -> list[Metric]:
-        """The current figures in Prometheus' form."""
         parts = (
             self._problems(),
             self._poll(),

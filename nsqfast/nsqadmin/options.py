@@ -155,5 +155,4 @@ class Options:
 
 
 def parse(argv: list[str]) -> Options:
-    """Parse the words after the program's name."""
     return parse_options(Options, argv, PROGRAM, f"{VERSION_LINE}\n{own_line()}", ABOUT, OLD_KEYS)

@@ -110,8 +110,6 @@ def own_path(request: web.Request) -> str:
 
 
 class Answers:
-    """The outermost middleware of one nsqadmin."""
-
     def __init__(self, proxies: Proxies) -> None:
         self._proxies = proxies
 
@@ -132,7 +130,6 @@ class Answers:
 
     @web.middleware
     async def answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Handle a request, and log how that went."""
         self.request_id(request)
         begun_ns = time.perf_counter_ns()
         status = 0

@@ -30,8 +30,6 @@ IDLE_S = 75.0  # between two requests; proxies keep connections for a minute
 
 
 class LimitedConnection(web.RequestHandler):
-    """Created for each accepted connection."""
-
     __slots__ = ("_connections", "_has_begun", "_headers", "_timer")
 
     def __init__(

@@ -31,8 +31,6 @@ NOBODY: Final = User("", Role.NOBODY)
 
 
 class Mode(StrEnum):
-    """How users are identified, as the module says."""
-
     OPEN = "open"
     HEADER = "header"
     FILE = "file"
@@ -131,7 +129,6 @@ class Access:
             log.info("SIGHUP: read %d users from --auth-file", len(passwords.users))
 
     async def close(self) -> None:
-        """Stop: no more requests come."""
         if self._reading is not None:
             await asyncio.wait([self._reading])
         if self.passwords is not None:
@@ -142,7 +139,6 @@ ACCESS: Final[web.AppKey[Access]] = web.AppKey("nsqadmin.access", Access)
 
 
 def access_of(request: web.Request) -> Access:
-    """The Access of the application that got the request."""
     return request.config_dict[ACCESS]
 
 

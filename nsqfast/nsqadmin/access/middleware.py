@@ -62,8 +62,6 @@ def add_access(app: web.Application, context: Context) -> Access:
 
 
 class RequestChecks:
-    """The checks before every handler."""
-
     def __init__(self, access: Access, context: Context) -> None:
         self._access = access
         self._base = context.urls.base

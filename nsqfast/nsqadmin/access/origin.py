@@ -97,7 +97,6 @@ class Proxies:
         return peer
 
     def is_https(self, request: web.Request) -> bool:
-        """Whether the browser's connection is encrypted."""
         if request.secure:
             return True
         return self.has(request) and "https" in {

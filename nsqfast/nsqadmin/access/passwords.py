@@ -102,7 +102,6 @@ class Passwords:
         self._right: dict[bytes, tuple[Account, float]] = {}
 
     def replace(self, users: Users) -> None:
-        """Use these users from now on."""
         self.users = users
         self._right.clear()
 

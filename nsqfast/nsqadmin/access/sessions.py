@@ -33,8 +33,6 @@ class Session:
 
 
 class Sessions:
-    """All logins of one nsqadmin."""
-
     def __init__(self, lifetime_s: float) -> None:
         self.lifetime_s = lifetime_s
         self._key = secrets.token_bytes(32)

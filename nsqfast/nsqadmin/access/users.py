@@ -37,8 +37,6 @@ FIELD_LENGTH_MAX: Final = 4096
 
 
 class Role(StrEnum):
-    """The permissions of a user."""
-
     NOBODY = "nobody"  # has to log in first
     VIEWER = "viewer"
     ADMIN = "admin"
@@ -53,7 +51,6 @@ class User:
 
     @property
     def is_admin(self) -> bool:
-        """Whether the user may change the cluster."""
         return self.role is Role.ADMIN
 
 
@@ -70,8 +67,6 @@ ROLES: Final = {"viewer": Role.VIEWER, "admin": Role.ADMIN}
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """One line of the file."""
-
     name: str
     role: Role
     hash: str
@@ -90,7 +85,6 @@ class Users:
         return len(self._accounts)
 
     def get(self, name: str) -> Account | None:
-        """None for an unknown name."""
         return self._accounts.get(name)
 
     def verify(self, name: str, password: str) -> Account | None:

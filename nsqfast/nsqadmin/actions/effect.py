@@ -109,12 +109,10 @@ class Effect(msgspec.Struct):
 
 
 def loses(action: Action) -> bool:
-    """Whether messages are lost by it."""
     return action in (Action.DELETE, Action.EMPTY, Action.TOMBSTONE)
 
 
 def object_of(action: Action, item: Item, node: str = "") -> str:
-    """The object of the verb."""
     if item.channel:
         return f"channel {item.channel} of topic {item.topic}"
     where = f" on node {node}" if action is Action.TOMBSTONE else ""
@@ -122,7 +120,6 @@ def object_of(action: Action, item: Item, node: str = "") -> str:
 
 
 def effect_of(action: Action, target: Target, order_id: str) -> Effect:
-    """The effect on one item."""
     item = target.item
     node = target.nodes[0] if action is Action.TOMBSTONE else ""
     lines = HAPPENS[action, item.kind]
@@ -174,8 +171,6 @@ def audited_effect(action: Action, target: Target, results: Sequence[Result]) ->
 
 
 class SetRow(msgspec.Struct):
-    """A line of the dialog."""
-
     topic: str
     channel: str
     messages: int
@@ -200,7 +195,6 @@ class SetEffect(msgspec.Struct):
 
 
 async def effect_of_set(action: Action, targets: Sequence[Target], order_id: str) -> SetEffect:
-    """The dialog's content for a set."""
     kind = targets[-1].item.kind
     what = words_of(targets)
     rows: list[SetRow] = []

@@ -33,8 +33,6 @@ STOP_S: Final = 2.0
 
 @dataclass(slots=True)
 class DoneItem:
-    """One item, and the answer of each node."""
-
     target: Target
     results: list[Result]
     outcome: Outcome
@@ -54,18 +52,15 @@ class Job:
 
     @property
     def is_running(self) -> bool:
-        """Whether more entries will come."""
         return not self.ended.is_set()
 
     @property
     def outcome(self) -> Outcome:
-        """The outcome of all of them together."""
         if self.outcomes <= {"ok"}:
             return "ok"
         return "failed" if self.outcomes == {"failed"} else "partial"
 
     def add(self, target: Target, results: list[Result]) -> DoneItem:
-        """Add one that is done."""
         done = DoneItem(target, results, outcome_of(results))
         self.done.append(done)
         self.outcomes.add(done.outcome)
@@ -161,8 +156,6 @@ def target_left(action: Action, done: DoneItem) -> Target | None:
 
 
 class Jobs:
-    """The jobs of one nsqadmin."""
-
     def __init__(self, context: Context) -> None:
         self._context = context
         self._jobs: collections.OrderedDict[tuple[str, str], tuple[float, asyncio.Task[Job]]] = (

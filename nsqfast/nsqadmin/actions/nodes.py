@@ -60,7 +60,6 @@ class NodeActions:
         self._context = context
 
     def add_routes(self, router: web.UrlDispatcher) -> None:
-        """All are for admins only."""
         router.add_post("/ui/clients/disconnect", admin_only(self.disconnect))
         for path, word, done, command in (
             ("forget", "forget_node", "forgotten", self._forget),

@@ -21,8 +21,6 @@ NAME_RULE: Final = (
 
 
 class Action(StrEnum):
-    """The actions on a topic or a channel."""
-
     CREATE = "create"
     DELETE = "delete"
     EMPTY = "empty"
@@ -52,7 +50,6 @@ class Item(msgspec.Struct, frozen=True, order=True):
 
     @property
     def kind(self) -> str:
-        """The kind as in NSQ's paths."""
         return "channel" if self.channel else "topic"
 
     @property

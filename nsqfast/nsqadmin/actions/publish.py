@@ -32,8 +32,6 @@ class Publication(msgspec.Struct):
 
 
 class Publish:
-    """Serves POST /ui/publish: test messages to one nsqd."""
-
     def __init__(self, context: Context) -> None:
         self._context = context
         self._targets = Targets(context)

@@ -62,7 +62,6 @@ class Actions:
         self._jobs = Jobs(context)
 
     def add_routes(self, app: web.Application) -> None:
-        """All are for admins only."""
         router = app.router
         router.add_get("/ui/effect", admin_only(self.show_effect))
         router.add_post("/ui/effect", admin_only(self.count_effect))
@@ -78,7 +77,6 @@ class Actions:
         app.on_shutdown.append(close)
 
     async def show_effect(self, request: web.Request) -> web.Response:
-        """The effect on one item."""
         query = request.query
         try:
             action = Action(query.get("action", ""))
@@ -90,7 +88,6 @@ class Actions:
         return await self._effect(request, order)
 
     async def count_effect(self, request: web.Request) -> web.Response:
-        """The effect of an Order."""
         return await self._effect(request, await read_order(request))
 
     async def _effect(self, request: web.Request, order: Order) -> web.Response:
@@ -157,7 +154,6 @@ class Actions:
         return self._jobs.get(user_of(request).name, request.match_info["id"])
 
     async def show(self, request: web.Request) -> web.Response:
-        """Serve the state of a job."""
         return answer_json(self._job(request).to_json())
 
     async def stop(self, request: web.Request) -> web.Response:
@@ -209,7 +205,6 @@ async def _report(job: Job) -> web.Response:
 
 
 def add_routes(app: web.Application, context: Context, rows_of: RowsOf) -> None:
-    """Add everything with which a page changes the cluster."""
     Actions(context, rows_of).add_routes(app)
     app.router.add_post("/ui/publish", admin_only(Publish(context).serve))
     NodeActions(context).add_routes(app.router)

@@ -47,7 +47,6 @@ class Holding:
 
     @property
     def messages(self) -> int:
-        """All of the item's messages on this nsqd."""
         return self.memory + self.disk + self.in_flight + self.deferred
 
     def add(self, counts: Counts | ChannelStats) -> None:
@@ -173,7 +172,6 @@ def _places_to_create(cluster: Cluster, item: Item, nodes: Sequence[str] | None)
 
 
 def fill_holding(holding: Holding, stats: NsqdStats, item: Item, *, is_whole: bool) -> None:
-    """Fill in nsqd's figures about the item."""
     found: Sequence[TopicStats | ChannelStats] = stats.topics_named(item.topic)
     if item.channel:
         found = stats.channels_named(item.topic, item.channel)

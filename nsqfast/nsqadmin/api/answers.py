@@ -45,17 +45,14 @@ class ApiError(Exception):
 
 
 def answer(value: Any) -> web.Response:
-    """An answer of the API with any value as JSON."""
     return answer_bytes(orjson.dumps(value))
 
 
 def answer_bytes(body: bytes) -> web.Response:
-    """Answer with bytes that are JSON already."""
     return web.Response(body=body, headers=JSON)
 
 
 def refusal(status: int, text: str) -> web.Response:
-    """The API's answer to a request that failed."""
     return web.Response(status=status, body=orjson.dumps({"message": text}), headers=JSON)
 
 

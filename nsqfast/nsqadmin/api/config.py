@@ -25,8 +25,6 @@ WEBHOOKS = ("notification_http_endpoint", "problem_webhook")
 
 
 class Config:
-    """Handlers for the running program's settings."""
-
     def __init__(self, context: Context) -> None:
         self._context = context
         self._options = context.options
@@ -43,7 +41,6 @@ class Config:
         return self._answer(request.match_info["name"])
 
     async def put(self, request: web.Request) -> web.Response:
-        """Change a setting that can change at run time."""
         self._check_address(request)
         body = await read_body(request)
         if not body or len(body) > BODY_SIZE_MAX:

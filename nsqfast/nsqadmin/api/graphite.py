@@ -22,8 +22,6 @@ class _Series(msgspec.Struct):
 
 
 class Graphite:
-    """Asks the Graphite of --graphite-url for scripts and browsers."""
-
     def __init__(self, context: Context) -> None:
         options = context.options
         self._upstream = context.upstream

@@ -119,7 +119,6 @@ def _whole(number: float) -> float:
 
 
 def node_object(node: Nsqd) -> Json:
-    """A node as /api/nodes shows it."""
     return {
         "remote_addresses": node.remote_addresses,
         "remote_address": node.remote_address,
@@ -144,7 +143,6 @@ def _topic_list(names: tuple[str, ...], tombstones: tuple[bool, ...]) -> orjson.
 
 
 def topic_object(node: Nsqd, topic: TopicStats) -> Json:
-    """A topic on one node."""
     return {
         "node": node.key,
         "hostname": node.hostname,
@@ -165,7 +163,6 @@ def topic_object(node: Nsqd, topic: TopicStats) -> Json:
 
 
 def channel_object(node: Nsqd, topic: str, channel: ChannelStats) -> Json:
-    """A channel on one node, with its clients."""
     clients = channel.clients
     return {
         "node": node.key,
@@ -219,7 +216,6 @@ def merge_topics(name: str, parts: list[Json]) -> Json:
 
 
 def merge_channels(topic: str, name: str, parts: list[Json]) -> Json:
-    """A channel over all nodes, with what it is on each."""
     clients = [client for part in parts for client in part["clients"] or ()]
     clients.sort(key=itemgetter("hostname", "node", "remote_address"))
     return {

@@ -98,7 +98,6 @@ class Reads:
         return _with_message({"topics": topics}, found)
 
     async def nodes(self, _request: web.Request) -> bytes:
-        """Every nsqd of the cluster."""
         found = await self._discovery.nodes()
         slices, pieces = Slices(), []
         for node in found.value:
@@ -172,7 +171,6 @@ class Reads:
         return found, stats, channels
 
     async def counter(self, _request: web.Request) -> bytes:
-        """The messages of every channel on every node."""
         known = await self._discovery.nodes(with_topics=False)
         if not known.value:
             return _with_message({"stats": {}}, known)

@@ -59,5 +59,4 @@ async def readyz(context: Context, _request: web.Request) -> web.Response:
 
 
 async def ping(_request: web.Request) -> web.Response:
-    """Answer OK as long as the process lives."""
     return web.Response(text="OK")

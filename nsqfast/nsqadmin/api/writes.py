@@ -61,7 +61,6 @@ class Writes:
         return self._answer(results)
 
     async def act(self, request: web.Request) -> web.Response:
-        """Pause, unpause or empty a topic or a channel."""
         verb = VERBS.get((await read_strings(request, "action"))["action"])
         if verb is None:
             raise ApiError(400, "INVALID_ACTION")
@@ -78,7 +77,6 @@ class Writes:
             self._context.poller.note_emptied(**target)
 
     async def delete(self, request: web.Request) -> web.Response:
-        """A topic or a channel."""
         target = dict(request.match_info)
         done = self._steps.delete(**target)
         return self._answer(await self._do(request, f"delete_{_kind(target)}", target, done))

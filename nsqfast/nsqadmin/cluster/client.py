@@ -91,7 +91,6 @@ class Upstream:
         await self.close()
 
     async def close(self) -> None:
-        """Close all connections."""
         self._reader.close()
         self._writer.close()
 

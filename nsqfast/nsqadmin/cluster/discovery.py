@@ -90,7 +90,6 @@ by_host = attrgetter("hostname", "broadcast_address", "http_port")
 
 
 def node_of_producer(one: Announced, topics: NodeTopics = NO_TOPICS) -> Nsqd:
-    """From nsqlookupd's description."""
     own = {"topics": topics[0], "tombstones": topics[1]}
     return Nsqd(**(msgspec.structs.asdict(one) | own))
 
@@ -108,7 +107,6 @@ def _read_tombstones(raw: bytes) -> tuple[bool, ...]:
 
 
 def sort_topics(names: list[str], tombstones: tuple[bool, ...]) -> NodeTopics:
-    """Sort the topics of a node by their names."""
     if not any(tombstones):
         unique = frozenset(names)
         if len(unique) == len(names):
@@ -192,20 +190,16 @@ class LookupdClient:
     upstream: Upstream
 
     async def version(self) -> str:
-        """Which release it is."""
         return (await self.upstream.read(self.address, "/info", NodeIdentity)).version
 
     async def topics(self) -> list[str]:
-        """The names of its topics."""
         return (await self.upstream.read(self.address, "/topics", ListedNames)).topics or []
 
     async def channels(self, topic: str) -> list[str]:
-        """The names of a topic's channels."""
         path = "/channels?topic=" + quote_plus(topic)
         return (await self.upstream.read(self.address, path, ListedNames)).channels or []
 
     async def lookup(self, topic: str) -> Lookup:
-        """The nodes and channels of a topic."""
         return await self.upstream.read(self.address, "/lookup?topic=" + quote_plus(topic), Lookup)
 
     async def nodes(self) -> Body:

@@ -94,12 +94,10 @@ class History:
 
     @property
     def tables(self) -> tuple[HistoryTable, HistoryTable, HistoryTable]:
-        """The tables of all kinds."""
         return self.topics, self.channels, self.nodes
 
     @property
     def size_bytes(self) -> int:
-        """The memory that all rings take."""
         return sum(table.fine.size_bytes + table.coarse.size_bytes for table in self.tables)
 
     # Input: ticks
@@ -113,7 +111,6 @@ class History:
         channels: Sums[tuple[str, str]],
         slices: Slices,
     ) -> Trends:
-        """Take the numbers of one more tick."""
         self._find_restarts(nodes)
         self._find_losses(at, nodes)
         await self._make_keys(topics.names, channels.names, list(nodes), slices)
@@ -247,7 +244,6 @@ class History:
     # Output
 
     def mark(self, text: str, key: Key = ()) -> None:
-        """Note an event at the current time."""
         self.marks.append(Mark(time.time(), text, key))
 
     def _table(self, key: Key) -> HistoryTable:

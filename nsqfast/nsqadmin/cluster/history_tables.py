@@ -77,7 +77,6 @@ class Ring:
 
     @property
     def size_bytes(self) -> int:
-        """The memory that its arrays take."""
         return sum(block.nbytes for block in self.blocks) + (
             self.counts.nbytes if self.counts is not None else 0
         )
@@ -280,8 +279,6 @@ FILL_S = 30.0  # ticks closer than this make no gap
 
 
 class Steps(NamedTuple):
-    """The steps of both rings of a HistoryTable."""
-
     fine_s: int
     fine_points: int
     coarse_s: int
@@ -290,8 +287,6 @@ class Steps(NamedTuple):
 
 @dataclass(slots=True)
 class StoredTable:
-    """The content of a file for one table."""
-
     slots: dict[Key, int]
     fine: Ring
     coarse: Ring
@@ -321,7 +316,6 @@ class HistoryTable:
 
     @property
     def capacity(self) -> int:
-        """How many entities fit."""
         return len(self._seen)
 
     def depths(self, slots: list[int], count: int) -> Floats:

@@ -104,7 +104,6 @@ class Question:
         self.misses = MISSES_MAX if state is NodeState.DOWN else 0
 
     async def cancel(self) -> None:
-        """Cancel the query under way."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -195,17 +194,14 @@ class NodeWatch:
 
     @property
     def key(self) -> str:
-        """The address at which it is asked."""
         return self.identity.key
 
     def restore(self, kept: KeptNode) -> None:
-        """What the previous nsqadmin knew of it."""
         self.listed_by = kept.listed_by
         self.drain = DrainFigures(kept.drain_since) if kept.drain_since else None
         self.question.restore(kept.state, kept.since, kept.answered_at, kept.error)
 
     def kept(self, given: str) -> KeptNode:
-        """What the next nsqadmin has to know of it."""
         question = self.question
         return KeptNode(
             self.identity,
@@ -285,7 +281,6 @@ class NodeWatch:
             self.sample, self.rates = self.sample.without_rates(), None
 
     def view(self, version_max: Version) -> Node:
-        """Its state at this tick."""
         identity, question, listing = self.identity, self.question, self.listing
         is_planned = question.state is NodeState.DOWN and self.drain is not None
         return Node(
@@ -557,7 +552,6 @@ class Members:
         return found
 
     def questions(self) -> list[Question]:
-        """Every query that may be under way."""
         return [
             *(node.question for node in self.nodes.values()),
             *(lookupd.question for lookupd in self.lookupds.values()),

@@ -40,7 +40,6 @@ class Counts(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def memory_depth(self) -> int:
-        """The part of the depth that is in memory."""
         return self.depth - self.backend_depth
 
 
@@ -154,8 +153,6 @@ def make_rates(rates: Sequence[float]) -> Rates | None:
 
 
 class NodeState(StrEnum):
-    """The state of an nsqd."""
-
     UP = "up"
     STALE = "stale"  # did not answer at the last tick or two: shown with its last numbers
     DOWN = "down"  # three ticks without an answer, or never one

@@ -58,11 +58,9 @@ class Poller:
         self._listeners.append(listener)
 
     def start(self) -> None:
-        """Start polling."""
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
-        """Stop polling."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])

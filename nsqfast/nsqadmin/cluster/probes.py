@@ -41,7 +41,6 @@ class Disk:
 
     @property
     def used_bytes(self) -> float:
-        """Space that is taken, by nsqd and by others."""
         return max(self.size_bytes - self.free_bytes, 0.0)
 
 
@@ -67,7 +66,6 @@ class Vitals:
         self._readings: deque[Reading] = deque(maxlen=READINGS_MAX)
 
     def add(self, reading: Reading) -> None:
-        """Note what it said last."""
         self._readings.append(reading)
 
     @property
@@ -77,7 +75,6 @@ class Vitals:
 
     @property
     def disk(self) -> Disk | None:
-        """Its disk, as it said last."""
         return self.last.disk
 
     @property
@@ -231,7 +228,6 @@ class Probes:
             )
 
     async def stop(self) -> None:
-        """Stop asking."""
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):

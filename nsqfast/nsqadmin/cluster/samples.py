@@ -85,7 +85,6 @@ _TOPIC_COLUMNS = [DEPTH, BACKEND, MESSAGES, PAUSED]
 
 
 def read_figures(topics: Sequence[TopicFigures]) -> Figures:
-    """Put the numbers of these topics, and of their channels, into arrays."""
     lists = [topic.channels or () for topic in topics]
     channels = list(itertools.chain.from_iterable(lists))
     numbers = _read_rows(_topic_numbers, topics, len(_TOPIC_COLUMNS) + 1)
@@ -113,7 +112,6 @@ def _read_rows(numbers: Callable[[Any], tuple[int, ...]], rows: Sequence[Any], w
 
 
 def join_figures(pieces: Sequence[Figures]) -> Figures:
-    """Join them one after another."""
     if len(pieces) == 1:
         return pieces[0]
     chain = itertools.chain.from_iterable
@@ -152,7 +150,6 @@ def channel_rates(old: Ints, new: Ints, elapsed_s: float) -> Doubles:
 
 
 def unknown_rates(rows: int) -> Doubles:
-    """Unknown rates for this many rows."""
     return np.full((rows, RATES), np.nan)
 
 
@@ -322,7 +319,6 @@ async def _align(
 
 
 async def index_names(names: Sequence[Hashable], slices: Slices) -> dict[Hashable, int]:
-    """The position of each name."""
     index: dict[Hashable, int] = {}
     for begin in range(0, len(names), BLOCK):
         index.update(zip(names[begin : begin + BLOCK], range(begin, len(names)), strict=False))

@@ -47,7 +47,6 @@ class Arrangement:
     owners: Ints = field(default_factory=lambda: NO_INTS)  # of each channel: the index of its topic
 
     async def follow(self, samples: Sequence[Sample], slices: Slices) -> None:
-        """Arrange the rows of these nodes."""
         layouts = [sample.layout for sample in samples]
         if layouts != self.layouts:
             self.topics = await find_places([layout.topics for layout in layouts], slices)

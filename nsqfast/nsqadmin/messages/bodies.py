@@ -141,7 +141,6 @@ def hex_dump(data: bytes) -> str:
 
 
 def show_body(piece: bytes, *, is_whole: bool, masks: Masks, is_admin: bool) -> Body:
-    """Show a message's body, of which `piece` is the beginning, or all of it."""
     masked = masks.hide(piece, is_whole=is_whole, is_admin=is_admin)
     if masked.reason:
         return Body("hidden", reason=masked.reason, is_truncated=not is_whole)

@@ -93,7 +93,6 @@ class Change:
     results: list[Result] = field(default_factory=list)  # of each node, failed until it is done
 
     def to_json(self) -> dict[str, object]:
-        """The state of the change for its page."""
         return {
             "id": self.id,
             "action": self.wanted.action,
@@ -116,14 +115,12 @@ class Changes:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def add_routes(self, app: web.Application) -> None:
-        """All are for admins only."""
         app.router.add_post("/ui/messages/changes", admin_only(self.begin))
         app.router.add_get("/ui/messages/changes/{id}", admin_only(self.show))
         app.router.add_post("/ui/messages/changes/{id}/stop", admin_only(self.stop))
         app.on_shutdown.append(self._close)
 
     async def begin(self, request: web.Request) -> web.Response:
-        """Serve POST /ui/messages/changes: begin, and answer 202 with the state."""
         wanted = await read_json(request, ChangeOrder)
         nodes = self._check(wanted)
         if len(self._tasks) >= RUNNING_MAX:
@@ -139,7 +136,6 @@ class Changes:
         return web.json_response(change.to_json(), status=202)
 
     async def show(self, request: web.Request) -> web.Response:
-        """Serve the state of a change."""
         return web.json_response(self._find(request).to_json())
 
     async def stop(self, request: web.Request) -> web.Response:

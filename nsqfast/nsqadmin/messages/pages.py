@@ -63,20 +63,16 @@ class Peek:
 
 
 class MessagePages:
-    """The pages of one nsqadmin; also as JSON."""
-
     def __init__(self, context: Context, site: Site, peeker: Peeker) -> None:
         self._context = context
         self._site = site
         self._peeker = peeker
 
     async def show_channel(self, request: web.Request) -> web.Response:
-        """Serve the page of a channel's ready or in-flight messages."""
         match = request.match_info
         return await self._show(request, MESSAGES, match["topic"], match["channel"])
 
     async def show_deferred(self, request: web.Request) -> web.Response:
-        """Serve the page of a channel's deferred messages."""
         match = request.match_info
         return await self._show(request, DEFERRED, match["topic"], match["channel"], "deferred")
 

@@ -42,8 +42,6 @@ PLACE = re.compile(r"[0-9a-f-]{1,200}")
 
 
 class PeekedClient(msgspec.Struct):
-    """The consumer that has a message in flight."""
-
     client_id: str = ""
     hostname: str = ""
     remote_address: str = ""
@@ -110,11 +108,9 @@ class PeekQuery:
 
     @property
     def is_search(self) -> bool:
-        """Whether messages are passed over that do not match."""
         return bool(self.filter or self.since_ns)
 
     def target(self, piece_max: int) -> str:
-        """The target of the request to nsqd."""
         given: dict[str, str | int] = {"topic": self.topic, "channel": self.channel}
         given |= {"state": self.state, "limit": self.limit}
         given |= {"from": self.place} if self.place else {"offset": self.offset}
@@ -236,7 +232,6 @@ class Peeker:
 
 
 def make_message(given: PeekedMessage, body: Body) -> Message:
-    """A message for a page, with times in seconds."""
     return Message(
         id=given.id,
         time=given.timestamp / 1e9,

@@ -231,7 +231,6 @@ class Stream:
 
     @property
     def is_gone(self) -> bool:
-        """Whether the reader is gone."""
         transport = self._request.transport
         return transport is None or transport.is_closing()
 
@@ -291,7 +290,6 @@ def describe_left_out(results: list[Result]) -> list[str]:
 
 
 def explain_error(error: str) -> str:
-    """The meaning of nsqd's error for a tail."""
     reason = next((text for word, text in WANTED.items() if word in error), "")
     # nsqd's own words: what follows them tells programs what to write.
     return f"{reason} ({error.partition('; ')[0]})" if reason else error

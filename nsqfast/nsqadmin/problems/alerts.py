@@ -104,13 +104,11 @@ class ProblemWebhook:
 
 
 def own_form(events: list[Event]) -> bytes:
-    """The body of --problem-webhook-form nsqadmin."""
     told = [{"status": event.status, "problem": event.problem} for event in events]
     return msgspec.json.encode({"via": socket.gethostname(), "events": told})
 
 
 def alertmanager_form(events: list[Event]) -> bytes:
-    """The body of --problem-webhook-form alertmanager."""
     is_firing = any(event.status != "resolved" for event in events)
     alerts = [_alert(event) for event in events]
     return msgspec.json.encode(
@@ -149,7 +147,6 @@ def _stamp(at: float) -> str:
 
 
 def slack_form(events: list[Event]) -> bytes:
-    """The body of --problem-webhook-form slack."""
     lines = [_line(event) for event in events[:LINES_MAX]]
     if len(events) > LINES_MAX:
         lines.append(f"and {len(events) - LINES_MAX} more")

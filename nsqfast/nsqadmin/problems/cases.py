@@ -23,8 +23,6 @@ CLEAR_TICKS = 3
 
 
 class Severity(StrEnum):
-    """The severity of a problem."""
-
     CRIT = "crit"
     WARN = "warn"
     INFO = "info"
@@ -152,7 +150,6 @@ class Cases:
                 self._report(key, case)
 
     def is_reported(self, key: Key) -> bool:
-        """Whether it is a problem now."""
         case = self._cases.get(key)
         return case is not None and case.is_reported
 
@@ -169,7 +166,6 @@ class Cases:
         self._round += 1
 
     def add(self, rule: Rule, key: Key, finding: Finding) -> None:
-        """Note that a rule is broken at this tick."""
         thresholds = self._thresholds.of(key.topic, key.channel)
         if (wanted := thresholds.severity.get(rule.name)) is not None:
             if wanted is Word.OFF:

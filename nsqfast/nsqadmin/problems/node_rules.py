@@ -27,7 +27,6 @@ UNHEALTHY_CLEAR_S = 60.0  # on a full disk a small write may succeed now and the
 
 
 def node_rules(options: Options) -> list[Rule]:
-    """The rules with the times of the flags."""
     return [
         Rule(
             NODE_DOWN,

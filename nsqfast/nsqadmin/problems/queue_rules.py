@@ -69,7 +69,6 @@ class DeliveryWindow:
 
     @property
     def is_young(self) -> bool:
-        """Whether too little was observed."""
         return self.age_s < self._span_s * YOUNG
 
 
@@ -85,7 +84,6 @@ NOT_READY = "consumers_not_ready"
 
 
 def channel_rules(options: Options) -> list[Rule]:
-    """The rules with the times of the flags."""
     window_s = options.problem_window_ns / 1e9
     return [
         Rule(

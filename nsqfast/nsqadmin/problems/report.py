@@ -180,7 +180,6 @@ class Problems:
             self._task = asyncio.get_running_loop().create_task(self._go_on(steps))
 
     async def stop(self) -> None:
-        """Stop judging and asking."""
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -197,7 +196,6 @@ class Problems:
         self.counts = dict(cases.reported_counts)
 
     def kept(self) -> Iterator[KeptCase]:
-        """The reported cases, for the next nsqadmin."""
         return self._rules.cases.kept(FOUND_MAX)
 
     def find(self, problem_id: str) -> Problem | None:

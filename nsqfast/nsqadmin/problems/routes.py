@@ -46,8 +46,6 @@ class Wanted(msgspec.Struct):
 
 
 class ProblemList(msgspec.Struct):
-    """The answer of /ui/problems."""
-
     tick: int  # the tick that was judged
     total: int  # `problems` may have fewer, the worst
     counts: dict[Severity, int]
@@ -71,8 +69,6 @@ def add_routes(app: web.Application, context: Context) -> None:
 
 
 class Handlers:
-    """The handlers of one nsqadmin."""
-
     def __init__(self, context: Context) -> None:
         self._context = context
 
@@ -90,7 +86,6 @@ class Handlers:
         )
 
     async def list_silences(self, _request: web.Request) -> web.Response:
-        """All that are not over."""
         now = time.time()
         silences = [each for each in self._context.problems.silences if each.until > now]
         return answer_json({"silences": silences})

@@ -15,8 +15,6 @@ SILENCES_MAX = 1000
 
 
 class Scope(StrEnum):
-    """What a silence is about."""
-
     PROBLEM = "problem"
     NODE = "node"
     TOPIC = "topic"
@@ -80,7 +78,6 @@ class Silences:
             self._by_id = {silence.id: silence for silence in self if silence.until > now}
 
     async def read(self) -> None:
-        """Read those of the previous nsqadmin."""
         kept = await self._file.read()
         if kept is None:
             return
@@ -88,6 +85,5 @@ class Silences:
         self._by_id = {silence.id: silence for silence in (*old, *kept.silences)}
 
     async def save(self) -> None:
-        """Write them for the next nsqadmin."""
         mutes = {one.target: one.until for one in self if one.scope is Scope.PROBLEM}
         await self._file.save(msgspec.json.encode(_Kept(mutes, list(self))))

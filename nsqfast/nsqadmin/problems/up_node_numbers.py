@@ -58,7 +58,6 @@ class UpNodeNumbers:
                 self._hidden.setdefault(topic, set()).add(key)
 
     def ignored(self, topic: str) -> frozenset[str]:
-        """Nodes that do not count for it."""
         hidden = self._hidden.get(topic)
         return self.silent | hidden if hidden else self.silent
 
@@ -67,11 +66,9 @@ class UpNodeNumbers:
         return bool(self._stale) and any(node in self._stale for node in parts.node_keys())
 
     def topic_parts(self, topic: Topic) -> list[NodePart]:
-        """Its parts on the nodes that count."""
         return topic.parts.make(self._counted(topic.name, topic.parts))
 
     def share(self, channel: Channel) -> UpNodeChannel:
-        """The channel summed over the nodes that count."""
         parts = channel.parts
         if not self.ignored(channel.topic) and not parts.paused_count:
             counts = channel.counts

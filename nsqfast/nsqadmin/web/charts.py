@@ -140,7 +140,6 @@ class Plan:
 
     @property
     def query(self) -> str:
-        """The query of the request for the points of all charts."""
         used = {column for chart in self.charts for line in chart.lines for column in line.columns}
         columns = ",".join(column for column in COLUMNS if column in used)
         keys = [("key", format_key(key)) for key in self.keys]
@@ -148,11 +147,9 @@ class Plan:
 
     @property
     def range_text(self) -> str:
-        """The range in a summary's words."""
         return RANGE_NAMES[self.range]
 
     def to_json(self) -> dict[str, Any]:
-        """The plan that the page carries."""
         places = {key: place for place, key in enumerate(self.keys)}
         return {
             "query": self.query,
@@ -210,8 +207,6 @@ def parse_key(text: str) -> Key:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """The query in the address."""
-
     keys: tuple[Key, ...]
     columns: tuple[str, ...]
     range: str
@@ -269,7 +264,6 @@ class SeriesHandler:
         return answer
 
     def read(self, question: Question) -> dict[str, Any]:
-        """The JSON described in the module's docstring."""
         history = self._context.history
         range_s = RANGES[question.range]
         until = self._context.poller.cluster.at or time.time()

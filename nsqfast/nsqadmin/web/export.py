@@ -88,7 +88,6 @@ async def read_rows(table: Table[Any]) -> list[list[Value]]:
 
 
 def to_csv(keys: Sequence[str], rows: Sequence[Sequence[Value]]) -> str:
-    """A line of keys, then a line for each row."""
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\r\n")
     writer.writerow(map(quote_formula, keys))
@@ -104,5 +103,4 @@ def quote_formula(value: Value) -> Value:
 
 
 def to_json(keys: Sequence[str], rows: Sequence[Sequence[Value]]) -> str:
-    """An object with these keys for each row."""
     return json.dumps([dict(zip(keys, row, strict=True)) for row in rows], ensure_ascii=False)

@@ -74,7 +74,6 @@ class Assets:
 
 
 def read_files(folder: Path) -> dict[str, bytes]:
-    """All files below `folder`, by their names in it."""
     return {
         path.relative_to(folder).as_posix(): path.read_bytes()
         for path in sorted(folder.rglob("*"))
@@ -100,7 +99,6 @@ def hash_files(files: dict[str, bytes]) -> str:
 
 
 def make_environment(context: Context, assets: Assets) -> Environment:
-    """The environment in which all templates are rendered."""
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,

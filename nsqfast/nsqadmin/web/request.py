@@ -38,14 +38,12 @@ class Query:
 
     @classmethod
     def parse(cls, text: str) -> "Query":
-        """Parse the part after the `?`."""
         try:
             return cls(parse_qsl(text, max_num_fields=PARAMETERS_MAX))
         except ValueError:
             return cls(())
 
     def get(self, name: str, default: str = "") -> str:
-        """The value of one parameter."""
         return self.values.get(name, default)
 
     def choice(self, name: str, choices: Iterable[str]) -> str:
@@ -81,8 +79,6 @@ class Query:
 
 @dataclass(slots=True, eq=False)
 class TopicFacts:
-    """A row of the topics page."""
-
     topic: Topic
     name: str
     depth: int
@@ -100,7 +96,6 @@ class TopicFacts:
 
     @property
     def is_growing(self) -> bool:
-        """Whether it grew over the last minutes."""
         return self.slope is not None and self.slope > GROWS_S_MIN
 
 
@@ -175,5 +170,4 @@ class PageRequest:
 
     @property
     def is_admin(self) -> bool:
-        """Whether the viewer is shown actions."""
         return self.role is Role.ADMIN

@@ -73,7 +73,6 @@ class Site:
         self._environment = make_environment(context, self._assets)
 
     def add_routes(self, app: web.Application) -> None:
-        """Pages, assets, and the endpoints that pages use."""
         for page in PAGES:
             serve = functools.partial(self.serve, page)
             app.router.add_get(page.route, admin_only(serve) if page.is_for_admins else serve)
@@ -135,7 +134,6 @@ class Site:
         return int(1000 * min(max(left_s, NEXT_S_MIN), poller.interval_s + AFTER_POLL_S))
 
     async def serve_changes(self, request: web.Request) -> web.Response:
-        """Serve GET /ui/live, as the module says."""
         since = request.query.get("since", "")
         try:
             made = await self.view_at(request, request.query.get("view", ""))
@@ -161,7 +159,6 @@ class Site:
         values: dict[str, Any],
         status: int = 200,
     ) -> web.Response:
-        """Render a template with the common values."""
         if "banner" not in view.shown:  # pages that are not live have none
             add_banner(view, self._context.poller.cluster, self._context.problems.found)
         everywhere = self.values_for(request, view)
@@ -199,7 +196,6 @@ class Site:
         }
 
     def error(self, request: web.Request, status: int, title: str, text: str) -> str:
-        """The page of an error."""
         values = {"text": text, "near": [], "status": status}
         everywhere = self.values_for(request, View(title))
         return self._environment.get_template("error.html").render(everywhere | values)
@@ -222,7 +218,6 @@ class Site:
 
 
 def theme_of(request: web.Request) -> Theme:
-    """The theme of the cookie, for the attribute data-theme."""
     match request.cookies.get(THEME_COOKIE):
         case "light":
             return "light"

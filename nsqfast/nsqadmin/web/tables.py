@@ -37,8 +37,6 @@ SPARK_WIDTH, SPARK_HEIGHT = 60, 16
 
 @dataclass(frozen=True, slots=True)
 class Searchable(Generic[T]):
-    """The search terms for one kind of object."""
-
     text: Callable[[T], str]  # the text in which plain words are searched
     flags: Mapping[str, Callable[[T], bool]] = field(default_factory=dict)  # "is:paused"
     numbers: Mapping[str, Number[T]] = field(default_factory=dict)  # "depth"
@@ -52,7 +50,6 @@ class Search(Generic[T]):
     errors: list[str] = field(default_factory=list)
 
     def filter(self, items: list[T]) -> list[T]:
-        """The objects that match all terms."""
         for test in self.tests:
             items = [item for item in items if test(item)]
         return items
@@ -168,8 +165,6 @@ def chips(
 
 @dataclass(slots=True)
 class Cell:
-    """The data that a template or a script needs of a cell."""
-
     text: str
     href: str = ""
     title: str = ""
@@ -261,28 +256,23 @@ class Table(Generic[T]):
 
     @property
     def name(self) -> str:
-        """The name by which its View and the export know it."""
         return self.spec.name
 
     @property
     def has_boxes(self) -> bool:
-        """Whether each row begins with a checkbox."""
         return self.spec.can_select and self.is_admin
 
     @property
     def has_actions(self) -> bool:
-        """Whether each row ends with a place for its menu."""
         return self.spec.has_actions and self.is_admin
 
     @property
     def total_text(self) -> str:
-        """The total, and how many of them match."""
         if len(self.matched) == self.known:
             return f"{self.known:,}"
         return f"{len(self.matched):,} of {self.known:,}"
 
     def sort_of(self, column: Column[T]) -> str:
-        """The value of aria-sort for a column's head."""
         if self.query.sort != column.key:
             return "none"
         return "descending" if self.query.is_descending else "ascending"
@@ -296,7 +286,6 @@ class Table(Generic[T]):
         return self.state.with_({prefix + "sort": order, prefix + "page": ""})
 
     def page_link(self, page: int) -> str:
-        """Another page of the same."""
         return self.state.with_({self.query.prefix + "page": page if page > 1 else ""})
 
     def filter_links(self) -> list[Link]:
@@ -366,7 +355,6 @@ def sort_items(spec: TableSpec[T], query: TableQuery, items: list[T]) -> list[T]
 
 
 def make_row(request: PageRequest, spec: TableSpec[T], item: T) -> Row:
-    """One row of the table."""
     return Row(
         key=spec.key(item),
         cells=[make_cell(request, column, item) for column in spec.columns],
@@ -376,7 +364,6 @@ def make_row(request: PageRequest, spec: TableSpec[T], item: T) -> Row:
 
 
 def make_cell(request: PageRequest, column: Column[T], item: T) -> Cell:
-    """One cell of a row."""
     title = column.title(item) if column.title else ""
     if column.chips is not None:
         chips = column.chips(item)

@@ -79,7 +79,6 @@ def size(size_bytes: int | None) -> str:
 
 
 def share(ratio: float | None) -> str:
-    """0 to 1 as a percentage."""
     return UNKNOWN if ratio is None else f"{ratio * 100:.3g} %"
 
 
@@ -129,14 +128,12 @@ class Timed(str):
     pieces: Sequence[Piece]
 
     def __new__(cls, *pieces: Piece) -> Self:
-        """All of them in a row."""
         made = super().__new__(cls, "".join(p if isinstance(p, str) else p[1] for p in pieces))
         parts = [each.pieces if isinstance(each, Timed) else (each,) for each in pieces]
         made.pieces = [piece for part in parts for piece in part if piece]
         return made
 
     def __html__(self) -> Markup:
-        """The text with its times as elements, for templates."""
         element = Markup('<time datetime="{0}" title="{2}">{1}</time>')
         return Markup().join(
             escape(piece) if isinstance(piece, str) else element.format(*piece)
@@ -181,7 +178,6 @@ class State:
     title: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """The chip as `/ui/live` sends it."""
         return {"kind": self.kind, "word": pieces_of(self.word), "title": self.title}
 
 

@@ -62,8 +62,6 @@ Key = tuple[str, tuple[tuple[str, str], ...], str, Role]
 
 @dataclass(slots=True)
 class View:
-    """The content of a page, see the module."""
-
     title: str
     crumbs: list[Link] = field(default_factory=list)
     texts: dict[str, str] = field(default_factory=dict)
@@ -205,7 +203,6 @@ def node_line(node: Node) -> str:
 
 
 def cause_suffix(error: str) -> str:
-    """The suffix with the cause; nothing if it is unknown."""
     return f": {error[:ERROR_SIZE_MAX]}" if error else ""
 
 

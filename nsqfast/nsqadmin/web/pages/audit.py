@@ -53,7 +53,6 @@ def is_change(entry: Entry) -> bool:
 
 
 def result_text(entry: Entry) -> str:
-    """The failures by node, or why it was refused."""
     failed = [
         result.text if result.text.startswith(result.node) else f"{result.node}: {result.text}"
         for result in entry.results

@@ -55,7 +55,6 @@ class ConsumerRow:
 
     @property
     def client(self) -> Client:
-        """What nsqd says of the connection."""
         return self.consumer.client
 
 
@@ -284,7 +283,6 @@ def node_spec(shares: Sequence[PartFacts]) -> TableSpec[PartFacts]:
 
 
 def add_nodes(view: View, request: PageRequest, channel: Channel, consumers: Consumers) -> None:
-    """Its numbers on each node."""
     stats = {key: answer.stats for key, answer in consumers.answers.items()}
     shares = make_part_facts(request.cluster, channel.topic, channel.parts, stats, channel.name)
     view.tables["nodes"] = make_table(request, node_spec(shares), shares)
@@ -371,7 +369,6 @@ def state_line(channel: Channel) -> str:
 
 
 def make_texts(channel: Channel) -> dict[str, str]:
-    """The texts of the tiles and the line above them."""
     counts = channel.counts
     oldest = texts.age(channel.oldest_s, is_minimum=channel.oldest_is_minimum)
     return {

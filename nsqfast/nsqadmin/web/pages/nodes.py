@@ -34,8 +34,6 @@ MISSING_SHOWN = 3
 
 @dataclass(slots=True, eq=False)
 class NodeFacts:
-    """A row of the table of nodes."""
-
     node: Node
     at: float
     lookupds: int  # configured
@@ -64,7 +62,6 @@ class LookupdFacts:
 
     @property
     def states(self) -> list[State]:
-        """The chip of an nsqlookupd."""
         if not self.lookupd.is_up:
             return [State("crit", "down", self.lookupd.error)]
         if self.missing:
@@ -174,7 +171,6 @@ def lookupd_facts(cluster: Cluster) -> list[LookupdFacts]:
 
 
 async def build_nodes(request: PageRequest) -> View:
-    """A table of nsqd and one of nsqlookupd."""
     cluster = request.cluster
     configured = len(cluster.lookupds)
     vitals_of = request.context.problems.vitals
@@ -207,7 +203,6 @@ class NodeTopic:
 
     @property
     def states(self) -> list[State]:
-        """The chips of a topic on this node, the worst first."""
         found = []
         if self.part and self.part.paused:
             found.append(State("warn", "paused"))
@@ -226,7 +221,6 @@ class Registration:
 
     @property
     def states(self) -> list[State]:
-        """The chip that says whether it knows the node."""
         return [
             State("ok", "knows this node") if self.is_known else State("warn", "does not know it")
         ]
@@ -298,7 +292,6 @@ REGISTRATIONS: TableSpec[Registration] = TableSpec(
 
 
 def registrations(cluster: Cluster, node: Node) -> list[Registration]:
-    """What each nsqlookupd says of the node."""
     remotes = {}
     for text in node.remote_addresses:
         address, _, remote = text.partition("/")
@@ -387,7 +380,6 @@ def disk_text(vitals: Vitals) -> str:
 
 
 async def build_node(request: PageRequest) -> View:
-    """State, tiles, what nsqlookupd knows, topics."""
     cluster, key = request.cluster, request.match["node"]
     urls = request.context.urls
     node = cluster.nodes.get(key)

@@ -90,13 +90,11 @@ def nodes_text(cluster: Cluster) -> str:
 
 
 def silenced_line(silence: Silence) -> str:
-    """Until when everything is silenced, and why."""
     until = texts.stamp(silence.until)
     return texts.Timed("Everything is silenced until ", until, f": {silence.reason}")
 
 
 async def build_overview(request: PageRequest) -> View:
-    """The problems first, then totals, charts, backlogs and nodes."""
     cluster, totals = request.cluster, request.cluster.totals
     plan = make_plan(request.query, request.context.options.history_ns / 1e9, CHARTS)
     worst = await find_deepest_channels(cluster)

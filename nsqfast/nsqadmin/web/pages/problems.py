@@ -27,13 +27,11 @@ def rule_text(problem: Problem) -> str:
 
 
 def object_text(problem: Problem) -> str:
-    """The object of the problem."""
     name = f"{problem.topic}/{problem.channel}" if problem.channel else problem.topic
     return f"{name} on {problem.node}" if name and problem.node else name or problem.node
 
 
 def object_address(request: PageRequest, problem: Problem) -> str:
-    """The page of that object."""
     urls = request.context.urls
     if problem.channel:
         page = urls.channel(problem.topic, problem.channel)
@@ -47,7 +45,6 @@ def object_address(request: PageRequest, problem: Problem) -> str:
 
 
 def severity_states(problem: Problem) -> list[State]:
-    """The severity as a chip."""
     states = [State(problem.severity.value, WORDS[problem.severity.value])]
     if problem.muted_until:
         states.append(State("off", "muted", muted_text(problem)))
@@ -181,7 +178,6 @@ def own_problems(
 
 
 async def build_problems(request: PageRequest) -> View:
-    """All problems, the worst first."""
     found = request.context.problems.found
     now = request.cluster.at
     silences = [each for each in request.context.problems.silences if each.until > now]

@@ -37,12 +37,10 @@ async def find_channel(
 
 
 def in_s(item: Topic | Channel | Node | NodePart) -> float | None:
-    """Messages a second that come in."""
     return item.rates.in_s if item.rates else None
 
 
 def out_s(item: Channel | NodePart) -> float | None:
-    """Messages a second that are finished."""
     return item.rates.out_s if item.rates else None
 
 
@@ -137,7 +135,6 @@ def rule_words(rule: str) -> str:
 
 
 def oldest_title(channel: Channel) -> str:
-    """The tooltip of a number that is a lower bound."""
     return "at least" if channel.oldest_is_minimum else ""
 
 
@@ -236,7 +233,6 @@ class PartFacts:
 
     @property
     def states(self) -> list[State]:
-        """The state of the node, and of the part on it."""
         found = [node_state(self.node, self.at)] if self.node else []
         if self.part.paused:
             found.append(State("warn", "paused"))

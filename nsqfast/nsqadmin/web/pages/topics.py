@@ -84,7 +84,6 @@ def state_line(facts: TopicFacts) -> str:
 
 
 async def build_topic(request: PageRequest) -> View:
-    """State, problems, charts, channels and nodes of one topic."""
     topic = await find_topic(request.context, request.cluster, **request.match)
     context, query = request.context, request.query
     facts = sum_topic(topic)
@@ -134,7 +133,6 @@ def _spark(request: PageRequest, facts: TopicFacts) -> Sequence[float | None]:
 
 
 def oldest_column() -> Column[TopicFacts]:
-    """The estimated age of the oldest waiting message."""
     return number(
         "oldest",
         "Oldest",
