@@ -261,7 +261,7 @@ def test_rings_know_what_a_list_of_all_ticks_knows(seed):
         values = np.array([[rolls.choice([1.0, 2.0, math.nan]), rolls.random()] for _ in keys])
         if finish(table.missing(keys, now, slices)):
             finish(table.grow(1, slices))
-        previous = table.last_at()
+        previous = table.at
         finish(table.take(keys, values, None, now, slices))
         step = int(now // 10)
         if previous and now - previous <= 30:

@@ -62,7 +62,7 @@ def test_nodes_topics_and_channels_of_a_living_cluster(tmp_path):
     assert list(cluster.topics) == ["orders", "quiet"]
     assert cluster.topics["orders"].message_bytes == 6 * 4
     billing = cluster.channel("orders", "billing")
-    assert (billing.counts.message_count, billing.paused_parts) == (6, 1)
+    assert (billing.counts.message_count, billing.parts.paused_count) == (6, 1)
     assert {part.node for part in billing.parts} == keys
     quiet = cluster.topics["quiet"]
     assert (list(quiet.parts), list(quiet.channels)) == ([], ["c#ephemeral"])

@@ -139,14 +139,14 @@ def check_channel(channel, figures, fresh):
     assert channel.parts.at("nobody:1") is None
     for name in Counts.__struct_fields__:
         assert getattr(channel.counts, name) == sum(getattr(one, name) for one in by_node.values())
-    assert channel.paused_parts == sum(part.paused for part in parts)
+    assert channel.parts.paused_count == sum(part.paused for part in parts)
     known = [part.rates for part in parts if part.rates is not None]
     assert (channel.rates is not None) == bool(known)
     if known:
         assert channel.rates.out_s == pytest.approx(sum(rates.out_s for rates in known))
     share, serving = naive_share(fresh, channel)
     ignored = fresh.ignored(channel.topic)
-    if ignored or channel.paused_parts:
+    if ignored or channel.parts.paused_count:
         assert fresh.share(channel) == share
     assert fresh.serving_nodes(channel) == serving
 

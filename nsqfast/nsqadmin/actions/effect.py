@@ -10,15 +10,6 @@ from nsqfast.nsqadmin.actions.order import Action, Item
 from nsqfast.nsqadmin.actions.targets import Holding, Target, hash_of
 from nsqfast.nsqadmin.results import Result
 
-VERBS: Final = {
-    Action.CREATE: "Create",
-    Action.DELETE: "Delete",
-    Action.EMPTY: "Empty",
-    Action.PAUSE: "Pause",
-    Action.UNPAUSE: "Unpause",
-    Action.TOMBSTONE: "Tombstone",
-}
-
 HAPPENS: Final[dict[tuple[Action, str], tuple[str, ...]]] = {
     (Action.EMPTY, "channel"): (
         "Drops all messages of this channel: those that wait, those that are deferred, and those in flight.",
@@ -133,8 +124,8 @@ def effect_of(action: Action, target: Target, order_id: str) -> Effect:
         action=action,
         topic=item.topic,
         channel=item.channel,
-        title=f"{VERBS[action]} {object_of(action, item, node)}",
-        button=f"{VERBS[action]} {item.short_name}" + (f" on {node}" if node else ""),
+        title=f"{action.capitalize()} {object_of(action, item, node)}",
+        button=f"{action.capitalize()} {item.short_name}" + (f" on {node}" if node else ""),
         lines=lines,
         confirm=item.name if action.wants_name else "",
         loses=loses(action),
@@ -207,8 +198,8 @@ async def effect_of_set(action: Action, targets: Sequence[Target], order_id: str
     return SetEffect(
         id=order_id,
         action=action,
-        title=f"{VERBS[action]} {what}",
-        button=f"{VERBS[action]} {what}",
+        title=f"{action.capitalize()} {what}",
+        button=f"{action.capitalize()} {what}",
         lines=HAPPENS[action, kind],
         confirm=str(len(targets)) if action.wants_name else "",
         loses=loses(action),

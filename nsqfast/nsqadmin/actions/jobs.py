@@ -8,13 +8,13 @@ import asyncio
 import collections
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from aiohttp import web
 
-from nsqfast.nsqadmin.actions.effect import VERBS, audited_effect, object_of
+from nsqfast.nsqadmin.actions.effect import audited_effect, object_of
 from nsqfast.nsqadmin.actions.order import OPPOSITE, Action, audit_word
 from nsqfast.nsqadmin.actions.targets import Target
 from nsqfast.nsqadmin.cluster.client import UpstreamError, cause_of
@@ -25,7 +25,6 @@ from nsqfast.nsqadmin.results import Outcome, Result, outcome_of
 
 ITEMS_AT_ONCE: Final = 8
 NODES_AT_ONCE: Final = 16
-NOT_FOUND: Final = 404
 KEPT_S: Final = 900.0
 KEPT_MAX: Final = 200
 STOP_S: Final = 2.0
@@ -76,17 +75,14 @@ class Job:
 
     def changed(self) -> list[Target]:
         """Targets whose pause state this job changed, which an undo has to revert."""
-        return list(self._changed())
-
-    def _changed(self) -> Iterator[Target]:
-        if not self.action.is_undoable:
-            return
+        changed: list[Target] = []
         was = self.action is Action.UNPAUSE
-        for done in self.done:
+        for done in self.done if self.action.is_undoable else ():
             told = {result.node for result in done.results if result.ok}
             holdings = [h for h in done.target.holdings if h.node in told and h.paused is was]
             if holdings:
-                yield replace(done.target, holdings=holdings)
+                changed.append(replace(done.target, holdings=holdings))
+        return changed
 
     def to_json(self) -> dict[str, Any]:
         """The JSON for the page. For many items only failures are listed by node."""
@@ -102,14 +98,14 @@ class Job:
             "is_stopped": self.is_stopped,
             "outcome": self.outcome,
             "can_retry": not is_running and self.outcome != "ok",
-            "can_undo": not is_running and any(self._changed()),
+            "can_undo": not is_running and bool(self.changed()),
             "items": []
             if is_running
             else [_done_json(done, is_whole=is_one) for done in self.done],
         }
 
     def _title(self) -> str:
-        verb = VERBS[self.action] if self.is_running else PAST[self.action]
+        verb = self.action.capitalize() if self.is_running else PAST[self.action]
         target = self.targets[0]
         if len(self.targets) != 1:
             count = len(self.targets if self.is_running else self.done)
@@ -293,7 +289,7 @@ def steps_for(action: Action, target: Target) -> list[Step]:
 
 
 def _judge(address: str, step: Step, error: UpstreamError) -> Result:
-    if error.status == NOT_FOUND and step.may_lack:
+    if error.status == 404 and step.may_lack:
         return Result(address, ok=True, text="was not there")
     return Result(address, ok=False, text=cause_of(error, f"http://{address}{step.target}"))
 

@@ -255,7 +255,7 @@ class History:
         table = self._table(key)
         ring = table.fine if range_s <= FINE_RANGE_S else table.coarse
         slot = table.slots.get(key)
-        last_at = table.last_at()
+        last_at = table.at
         if slot is None:
             nothing = np.zeros(0, np.float32)
             return Series(ring.step_s, np.zeros(0), dict.fromkeys(table.columns, nothing))

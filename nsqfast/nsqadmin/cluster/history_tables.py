@@ -150,10 +150,6 @@ class Ring:
         values: Floats = self.blocks[block][self.rows(count), offset]
         return values
 
-    def time_of(self, step: int) -> float:
-        """The Unix time of its end."""
-        return float((step + 1) * self.step_s)
-
     async def write_means(self, step: int, source: "Ring", slices: Slices) -> None:
         """Write `step` from those of another ring: means of the known values, the last totals."""
         begin = max(step * self.step_s // source.step_s, source.first)
@@ -310,9 +306,9 @@ class HistoryTable:
         self._numbers: NDArray[np.int64] = np.zeros((0, width), np.int64)
         self._free: list[int] = []
         self._step = -1  # the step of the sums
-        self._at = 0.0  # of the last tick
+        self.at = 0.0  # Unix time of the last tick
         self._keys: list[Key] = []  # of the last tick
-        self._index: NDArray[np.int64] = np.zeros(0, np.int64)  # their slots
+        self.index: NDArray[np.int64] = np.zeros(0, np.int64)  # their slots; -1 for none
 
     @property
     def capacity(self) -> int:
@@ -398,13 +394,13 @@ class HistoryTable:
 
         A key without a slot has no history. The list of keys stays the same object while nothing comes or goes.
         """
-        if now < self._at - CLOCK_BACK_S_MAX:
+        if now < self.at - CLOCK_BACK_S_MAX:
             for ring in (self.fine, self.coarse):
                 ring.first = ring.last = -1
             self._step = -1
         if keys is not self._keys:
-            self._index, self._keys = await self._assign_slots(keys, now, slices), keys
-        index, kept = self._index, self._index >= 0
+            self.index, self._keys = await self._assign_slots(keys, now, slices), keys
+        index, kept = self.index, self.index >= 0
         if not kept.all():
             index, values = index[kept], values[kept]
             counts = counts[kept] if counts is not None else None
@@ -420,12 +416,7 @@ class HistoryTable:
             self._sums[slots] += np.where(known, some, 0)
             self._numbers[slots] += known
             await slices.pause()
-        self._at = now
-
-    @property
-    def index(self) -> NDArray[np.int64]:
-        """Slots of the keys of the last tick; -1 for none."""
-        return self._index
+        self.at = now
 
     async def _assign_slots(self, keys: list[Key], now: float, slices: Slices) -> Slots:
         found = np.full(len(keys), -1, np.int64)
@@ -446,7 +437,7 @@ class HistoryTable:
         """
         raw, totals = self.raw[index], self.totals[index]
         grown = counts - raw
-        expected = np.where(np.isnan(in_s), 0.0, in_s) * (now - self._at)
+        expected = np.where(np.isnan(in_s), 0.0, in_s) * (now - self.at)
         fits = (grown >= 0) & (grown <= 4 * expected + 10)
         is_new = np.isnan(totals)
         totals = np.where(is_new, counts, totals + np.where(fits, grown, expected))
@@ -459,7 +450,7 @@ class HistoryTable:
         if self._step >= 0 and step > self._step:
             await self._write(self._step, self.means(slice(None)), before, now, slices)
             gap = range(self._step + 1, step)
-            if gap and now - self._at <= FILL_S:
+            if gap and now - self.at <= FILL_S:
                 filled = np.full((self.capacity, len(self.columns)), np.nan, np.float32)
                 filled[index] = values
                 for missed in gap:
@@ -486,16 +477,12 @@ class HistoryTable:
         whole = fine.last // ratio
         if fine.last >= 0 and coarse.last < whole < step // ratio:
             await coarse.write_means(whole, fine, slices)
-        totals = self._totals_at(fine.time_of(step), before, now)
+        totals = self._totals_at((step + 1.0) * fine.step_s, before, now)
         await fine.write(step, lambda i: values[i * BLOCK : (i + 1) * BLOCK], totals, slices)
 
     def _totals_at(self, time_s: float, before: Doubles | None, now: float) -> Doubles | None:
         """Between the last tick and this one."""
         if before is None:
             return None
-        share = min(max((time_s - self._at) / max(now - self._at, 1e-9), 0.0), 1.0)
+        share = min(max((time_s - self.at) / max(now - self.at, 1e-9), 0.0), 1.0)
         return np.where(np.isnan(before), np.nan, before + (self.totals - before) * share)
-
-    def last_at(self) -> float:
-        """Unix time of the last tick."""
-        return self._at

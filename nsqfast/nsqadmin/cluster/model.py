@@ -93,7 +93,7 @@ class NodeParts(msgspec.Struct, frozen=True, gc=False):
     rows: Rows
     begin: int
     end: int
-    paused_count: int
+    paused_count: int  # of its nodes, those where it is paused
 
     def __len__(self) -> int:
         return self.end - self.begin
@@ -177,11 +177,6 @@ class Channel(msgspec.Struct, frozen=True, gc=False):
         """Whether it goes with its last consumer."""
         return self.name.endswith("#ephemeral")
 
-    @property
-    def paused_parts(self) -> int:
-        """Nodes on which it is paused."""
-        return self.parts.paused_count
-
 
 class Topic(msgspec.Struct, frozen=True, gc=False):
     """One topic, over all nodes. Without a part it is known only to nsqlookupd ("inactive")."""
@@ -198,11 +193,6 @@ class Topic(msgspec.Struct, frozen=True, gc=False):
     def is_ephemeral(self) -> bool:
         """Whether it goes with its last channel."""
         return self.name.endswith("#ephemeral")
-
-    @property
-    def paused_parts(self) -> int:
-        """Nodes on which it is paused."""
-        return self.parts.paused_count
 
 
 @dataclass(frozen=True, slots=True)

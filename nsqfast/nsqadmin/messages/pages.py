@@ -5,6 +5,7 @@ A page shows each node's messages at the moment that stands beside them.
 
 import datetime as dt
 from dataclasses import dataclass, replace
+from functools import partial
 
 from aiohttp import web
 
@@ -68,17 +69,21 @@ class MessagePages:
         self._site = site
         self._peeker = peeker
 
-    async def show_channel(self, request: web.Request) -> web.Response:
-        match = request.match_info
-        return await self._show(request, MESSAGES, match["topic"], match["channel"])
-
-    async def show_deferred(self, request: web.Request) -> web.Response:
-        match = request.match_info
-        return await self._show(request, DEFERRED, match["topic"], match["channel"], "deferred")
-
-    async def show_topic(self, request: web.Request) -> web.Response:
-        """Serve the page of a topic's messages that no channel has taken yet."""
-        return await self._show(request, TOPIC_MESSAGES, request.query.get("topic", ""), "")
+    async def show(self, page: Page, request: web.Request) -> web.Response:
+        """Serve one of the pages."""
+        query = Query(request.query.items())
+        topic = request.match_info.get("topic") or request.query.get("topic", "")
+        channel = request.match_info.get("channel", "")
+        state = "deferred" if page is DEFERRED else ""
+        self._context.poller.seen()
+        try:
+            peek = await self._peek(request, read_peek_query(query, topic, channel, state))
+        except PageNotFoundError as error:
+            return await self._site.not_found(request, error)
+        values = {"page": page, "query": query, "at": self._context.poller.cluster.at}
+        return await self._site.respond(
+            request, page.template, self._view(peek, query, page), values
+        )
 
     async def answer(self, request: web.Request) -> web.Response:
         """Serve GET /ui/messages?topic&channel&state&limit&offset&filter&since&node as JSON."""
@@ -96,20 +101,6 @@ class MessagePages:
                 "may_see_bodies": peek.may_see,
                 "nodes": peek.answers,
             }
-        )
-
-    async def _show(
-        self, request: web.Request, page: Page, topic: str, channel: str, state: str = ""
-    ) -> web.Response:
-        query = Query(request.query.items())
-        self._context.poller.seen()
-        try:
-            peek = await self._peek(request, read_peek_query(query, topic, channel, state))
-        except PageNotFoundError as error:
-            return await self._site.not_found(request, error)
-        values = {"page": page, "query": query, "at": self._context.poller.cluster.at}
-        return await self._site.respond(
-            request, page.template, self._view(peek, query, page), values
         )
 
     async def _peek(self, request: web.Request, asked: PeekQuery) -> Peek:
@@ -211,9 +202,8 @@ def add_routes(app: web.Application, context: Context, site: Site) -> None:
     """Bodies are left out for users who may not see them; the rest is for everybody who may read."""
     masks = Masks(context.options.mask_json)
     pages = MessagePages(context, site, Peeker(context.upstream, masks))
-    app.router.add_get(MESSAGES.route, pages.show_channel)
-    app.router.add_get(DEFERRED.route, pages.show_deferred)
-    app.router.add_get(TOPIC_MESSAGES.route, pages.show_topic)
+    for page in (MESSAGES, DEFERRED, TOPIC_MESSAGES):
+        app.router.add_get(page.route, partial(pages.show, page))
     app.router.add_get("/ui/messages", pages.answer)
     Changes(context).add_routes(app)
     tails = Tails(context, masks)

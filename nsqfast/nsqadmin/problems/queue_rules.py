@@ -430,7 +430,7 @@ class TopicRules:
 
     def judge(self, fresh: UpNodeNumbers, topic: Topic, *, is_store: bool) -> None:
         """Judge a topic that is not ephemeral. `is_store`: its messages are dead letters."""
-        if not (topic.counts.depth or topic.paused_parts or is_store):
+        if not (topic.counts.depth or topic.parts.paused_count or is_store):
             return
         parts = fresh.topic_parts(topic)
         self._judge_pause(fresh, topic, parts, [part for part in parts if part.paused])

@@ -109,7 +109,7 @@ def _does_something(channel: Channel) -> bool:
         return True
     if rates is not None and (rates.requeue_s or rates.timeout_s):
         return True
-    return channel.paused_parts > 0
+    return channel.parts.paused_count > 0
 
 
 FOUND_MAX = 1000

@@ -20,8 +20,6 @@ from nsqfast.nsqadmin.access.users import user_of
 from nsqfast.nsqadmin.actions.order import read_body
 from nsqfast.nsqadmin.context import Context
 from nsqfast.nsqadmin.metrics import Metrics
-from nsqfast.nsqadmin.problems.cases import Severity
-from nsqfast.nsqadmin.problems.report import Problem
 from nsqfast.nsqadmin.problems.silences import SILENCES_MAX, Scope, Silence
 
 HOURS_MAX = 7 * 24
@@ -43,13 +41,6 @@ class Wanted(msgspec.Struct):
     target: str = ""
     hours: float = 0.0
     reason: str = ""
-
-
-class ProblemList(msgspec.Struct):
-    tick: int  # the tick that was judged
-    total: int  # `problems` may have fewer, the worst
-    counts: dict[Severity, int]
-    problems: list[Problem]
 
 
 def add_routes(app: web.Application, context: Context) -> None:
@@ -77,12 +68,12 @@ class Handlers:
         self._context.poller.seen()
         problems = self._context.problems
         return answer_json(
-            ProblemList(
-                tick=problems.tick,
-                total=problems.total,
-                counts=problems.counts,
-                problems=problems.found,
-            )
+            {
+                "tick": problems.tick,  # that was judged
+                "total": problems.total,  # `problems` may have fewer, the worst
+                "counts": problems.counts,
+                "problems": problems.found,
+            }
         )
 
     async def list_silences(self, _request: web.Request) -> web.Response:

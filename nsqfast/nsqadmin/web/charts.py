@@ -125,6 +125,18 @@ class Chart:
     unit: str = ""
 
 
+def published_chart(key: Key = ()) -> Chart:
+    """Of a topic, a node or the cluster."""
+    return Chart("rates", "Published", [Line("Published", ["in_s"], 1, key)], "/s")
+
+
+def depth_chart(key: Key = ()) -> Chart:
+    """Waiting messages, in memory and on disk."""
+    memory, disk = DEPTH
+    lines = [Line("Memory", [memory], 1, key), Line("Disk", [disk], 2, key)]
+    return Chart("depth", "Depth", lines)
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """All charts of a page for one range; they share one request to the server."""

@@ -90,7 +90,6 @@ class TopicFacts:
     channel_count: int
     consumer_count: int
     idle_channels: int  # with messages but without a consumer
-    paused_parts: int
     paused_channels: int
     is_inactive: bool
 
@@ -148,8 +147,7 @@ def sum_topic(topic: Topic) -> TopicFacts:
         channel_count=len(counts),
         consumer_count=sum(each.client_count for each in counts),
         idle_channels=sum(each.depth > 0 and each.client_count == 0 for each in counts),
-        paused_parts=topic.paused_parts,
-        paused_channels=sum(channel.paused_parts > 0 for channel in channels),
+        paused_channels=sum(channel.parts.paused_count > 0 for channel in channels),
         is_inactive=not topic.parts,
     )
 

@@ -17,6 +17,7 @@ from nsqfast.nsqadmin.web.charts import (
     POINT_S,
     Chart,
     Line,
+    depth_chart,
     make_pictures,
     make_plan,
 )
@@ -319,11 +320,7 @@ def make_charts(channel: Channel) -> list[Chart]:
             ],
             "/s",
         ),
-        Chart(
-            "depth",
-            "Depth",
-            [Line("Memory", ["memory_depth"], 1, key), Line("Disk", ["backend_depth"], 2, key)],
-        ),
+        depth_chart(key),
         Chart(
             "held",
             "In flight and deferred",

@@ -13,7 +13,15 @@ from nsqfast.nsqadmin.cluster.model import (
 )
 from nsqfast.nsqadmin.cluster.probes import Disk, Vitals
 from nsqfast.nsqadmin.web import texts
-from nsqfast.nsqadmin.web.charts import POINT_S, Chart, Line, make_node_pictures, make_plan
+from nsqfast.nsqadmin.web.charts import (
+    POINT_S,
+    Chart,
+    Line,
+    depth_chart,
+    make_node_pictures,
+    make_plan,
+    published_chart,
+)
 from nsqfast.nsqadmin.web.pages.problems import own_problems
 from nsqfast.nsqadmin.web.pages.shares import in_s, node_state
 from nsqfast.nsqadmin.web.request import PageRequest
@@ -335,12 +343,8 @@ def make_charts(node: str) -> list[Chart]:
     """Published messages, waiting ones, connections, and the size of nsqd's heap."""
     key = ("node", node)
     return [
-        Chart("rates", "Published", [Line("Published", ["in_s"], 1, key)], "/s"),
-        Chart(
-            "depth",
-            "Depth",
-            [Line("Memory", ["memory_depth"], 1, key), Line("Disk", ["backend_depth"], 2, key)],
-        ),
+        published_chart(key),
+        depth_chart(key),
         Chart("clients", "Clients", [Line("Clients", ["clients"], 1, key)]),
         Chart("memory", "Memory of nsqd", [Line("Memory", ["memory"], 1, key)], "B"),
     ]

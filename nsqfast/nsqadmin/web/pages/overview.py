@@ -7,7 +7,14 @@ from nsqfast.net.slices import Slices
 from nsqfast.nsqadmin.cluster.model import Channel, Cluster, NodeState
 from nsqfast.nsqadmin.problems.silences import Silence
 from nsqfast.nsqadmin.web import texts
-from nsqfast.nsqadmin.web.charts import ANY, POINT_S, Chart, Line, make_pictures, make_plan
+from nsqfast.nsqadmin.web.charts import (
+    ANY,
+    POINT_S,
+    depth_chart,
+    make_pictures,
+    make_plan,
+    published_chart,
+)
 from nsqfast.nsqadmin.web.pages.nodes import NODES, NodeFacts
 from nsqfast.nsqadmin.web.pages.problems import TABLE as PROBLEMS
 from nsqfast.nsqadmin.web.pages.shares import CHANNELS
@@ -20,12 +27,7 @@ NODES_SHOWN = 12
 WORST = 10
 WAITING_MAX = 500  # channels that are compared at once
 
-CHARTS = (
-    Chart("rates", "Published", (Line("Published", ["in_s"], 1),), "/s"),
-    Chart(
-        "depth", "Depth", (Line("Memory", ["memory_depth"], 1), Line("Disk", ["backend_depth"], 2))
-    ),
-)
+CHARTS = published_chart(), depth_chart()
 
 FOUND = replace(
     PROBLEMS,

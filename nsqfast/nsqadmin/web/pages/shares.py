@@ -71,7 +71,7 @@ def drain_state(drain: DrainFigures) -> State:
 
 def paused_state(item: Topic | Channel) -> State | None:
     """On how many of its nodes it is paused; None if on none."""
-    paused, parts = item.paused_parts, len(item.parts)
+    paused, parts = item.parts.paused_count, len(item.parts)
     if not paused:
         return None
     word = "paused" if paused == parts else f"paused on {paused} of {parts}"
@@ -86,7 +86,7 @@ def pause_actions(item: Topic | Channel) -> dict[str, bool]:
 
 def paused_word(item: Topic | Channel) -> str:
     """For the menus of rows: a topic paused everywhere cannot be paused again."""
-    paused = item.paused_parts
+    paused = item.parts.paused_count
     return "none" if not paused else "all" if paused == len(item.parts) else "some"
 
 
@@ -202,7 +202,7 @@ CHANNELS: TableSpec[Channel] = TableSpec(
     searchable=Searchable(
         text=lambda channel: channel.name,
         flags={
-            "is:paused": lambda channel: channel.paused_parts > 0,
+            "is:paused": lambda channel: channel.parts.paused_count > 0,
             "is:ephemeral": lambda channel: channel.is_ephemeral,
             "is:growing": lambda channel: (channel.depth_slope or 0.0) > GROWS_S_MIN,
             "no:consumers": lambda channel: channel.counts.client_count == 0,

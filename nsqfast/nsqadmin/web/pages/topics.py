@@ -14,6 +14,7 @@ from nsqfast.nsqadmin.web.charts import (
     Line,
     make_pictures,
     make_plan,
+    published_chart,
 )
 from nsqfast.nsqadmin.web.pages.problems import own_problems, problems_by
 from nsqfast.nsqadmin.web.pages.shares import (
@@ -57,7 +58,7 @@ def make_charts(topic: Topic) -> list[Chart]:
         else f"Depth of the {LINES_MAX} deepest channels"
     )
     return [
-        Chart("rates", "Published", [Line("Published", ["in_s"], 1, key)], "/s"),
+        published_chart(key),
         Chart("depth", title, lines)
         if lines
         else Chart("depth", "Depth of the topic", [Line("Topic", DEPTH, 1, key)]),
@@ -191,7 +192,7 @@ TABLE: TableSpec[TopicFacts] = TableSpec(
     searchable=Searchable(
         text=lambda facts: facts.name,
         flags={
-            "is:paused": lambda facts: facts.paused_parts + facts.paused_channels > 0,
+            "is:paused": lambda facts: facts.topic.parts.paused_count + facts.paused_channels > 0,
             "is:ephemeral": lambda facts: facts.topic.is_ephemeral,
             "is:inactive": lambda facts: facts.is_inactive,
             "is:growing": lambda facts: facts.is_growing,
