@@ -4,7 +4,7 @@ import asyncio
 import math
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import chain
 
 from aiohttp import web
@@ -17,6 +17,7 @@ from prometheus_client.metrics_core import (
 )
 
 from nsqfast.net.http_message import ANSWERED, OTHER
+from nsqfast.nsqadmin.access.origin import readable
 from nsqfast.nsqadmin.cluster.model import NodeState
 from nsqfast.nsqadmin.context import Context
 from nsqfast.stats.connections import request_metrics
@@ -25,6 +26,24 @@ from nsqfast.stats.prometheus import Format
 from nsqfast.version import NSQ_VERSION, __version__
 
 PROBLEM_LABELS = ("rule", "severity", "topic", "channel", "node")
+GAUGES = {
+    "problem": "This is 1 for each problem that is there and not muted; only the worst thousand have a series.",
+    "problems": "This is the number of problems that are there, muted or not, by severity.",
+    "problems_muted": "This is the number of problems that are muted.",
+    "tick_age_seconds": "This is the time in seconds since the last poll of the cluster.",
+    "poll_interval_seconds": "This is the time in seconds between two polls.",
+    "poll_duration_seconds": "This is the time in seconds that the last poll took, waiting included.",
+    "poll_cpu_seconds": "This is the processor time in seconds of the last poll.",
+    "nodes": "This is the number of nsqd that are known, by state.",
+    "lookupds": "This is the number of nsqlookupd that are known, by state.",
+    "topics": "This is the number of topics in the cluster.",
+    "channels": "This is the number of channels in the cluster.",
+}
+COUNTERS = {
+    "ticks": "This counts the polls of the cluster.",
+    "upstream_requests": "This counts the requests to nsqd and nsqlookupd.",
+    "upstream_errors": "This counts the requests to nsqd and nsqlookupd that failed.",
+}
 
 
 class Metrics:
@@ -65,8 +84,7 @@ class Metrics:
         parts = (
             self._problems(),
             self._poll(),
-            self._nodes(),
-            self._traffic(),
+            self._cluster(),
             request_metrics("nsqadmin", ANSWERED),
             process_metrics(self._context.start_time),
             python_metrics(),
@@ -75,96 +93,52 @@ class Metrics:
 
     def _problems(self) -> Iterator[Metric]:
         problems = self._context.problems
-        each = GaugeMetricFamily(
-            "nsqadmin_problem",
-            "This is 1 for each problem that is there and not muted; only the worst thousand have a series.",
-            labels=PROBLEM_LABELS,
-        )
-        muted = 0
-        for found in problems.found:
-            if found.muted_until:
-                muted += 1
-            else:
-                names = (found.rule, found.severity.value, found.topic, found.channel, found.node)
-                each.add_metric([_encodable(name) for name in names], 1)
-        yield each
-        count = GaugeMetricFamily(
-            "nsqadmin_problems",
-            "This is the number of problems that are there, muted or not, by severity.",
-            labels=["severity"],
-        )
-        for severity, number in problems.counts.items():
-            count.add_metric([severity.value], number)
-        yield count
-        yield GaugeMetricFamily(
-            "nsqadmin_problems_muted", "This is the number of problems that are muted.", muted
-        )
+        rows = {
+            (one.rule, one.severity.value, one.topic, one.channel, one.node): 1.0
+            for one in problems.found
+            if not one.muted_until
+        }
+        yield _gauges("problem", PROBLEM_LABELS, rows)
+        counts = {(severity.value,): count for severity, count in problems.counts.items()}
+        yield _gauges("problems", ("severity",), counts)
+        yield _gauge("problems_muted", len(problems.found) - len(rows))
 
     def _poll(self) -> Iterator[Metric]:
-        poller = self._context.poller
-        cluster = poller.cluster
+        poller, tick = self._context.poller, self._context.poller.cluster.tick
         versions = {"version": NSQ_VERSION, "nsqfast_version": __version__}
         yield InfoMetricFamily("nsqadmin_build", BUILD_TEXT, versions)
-        yield CounterMetricFamily(
-            "nsqadmin_ticks", "This counts the polls of the cluster.", cluster.tick
-        )
-        yield GaugeMetricFamily(
-            "nsqadmin_tick_age_seconds",
-            "This is the time in seconds since the last poll of the cluster.",
-            max(0.0, time.time() - cluster.at) if cluster.tick else math.nan,
-        )
-        for name, text, value in (
-            ("interval", "This is the time in seconds between two polls.", poller.interval_s),
-            (
-                "duration",
-                "This is the time in seconds that the last poll took, waiting included.",
-                poller.took_s,
-            ),
-            ("cpu", "This is the processor time in seconds of the last poll.", poller.cpu_s),
-        ):
-            yield GaugeMetricFamily(f"nsqadmin_poll_{name}_seconds", text, value)
+        yield _counter("ticks", tick)
+        age_s = max(0.0, time.time() - poller.cluster.at) if tick else math.nan
+        yield _gauge("tick_age_seconds", age_s)
+        yield _gauge("poll_interval_seconds", poller.interval_s)
+        yield _gauge("poll_duration_seconds", poller.took_s)
+        yield _gauge("poll_cpu_seconds", poller.cpu_s)
 
-    def _nodes(self) -> Iterator[Metric]:
-        cluster = self._context.poller.cluster
-        nodes = GaugeMetricFamily(
-            "nsqadmin_nodes",
-            "This is the number of nsqd that are known, by state.",
-            labels=["state"],
-        )
+    def _cluster(self) -> Iterator[Metric]:
+        cluster, upstream = self._context.poller.cluster, self._context.upstream
         states = Counter(node.state for node in cluster.nodes.values())
-        for state in NodeState:
-            nodes.add_metric([state.value], states[state])
-        yield nodes
-        lookupds = GaugeMetricFamily(
-            "nsqadmin_lookupds",
-            "This is the number of nsqlookupd that are known, by state.",
-            labels=["state"],
-        )
+        yield _gauges("nodes", ("state",), {(state.value,): states[state] for state in NodeState})
         up = sum(lookupd.is_up for lookupd in cluster.lookupds.values())
-        lookupds.add_metric(["up"], up)
-        lookupds.add_metric(["down"], len(cluster.lookupds) - up)
-        yield lookupds
-        yield GaugeMetricFamily(
-            "nsqadmin_topics", "This is the number of topics in the cluster.", len(cluster.topics)
-        )
-        channel_count = sum(len(topic.channels) for topic in cluster.topics.values())
-        yield GaugeMetricFamily(
-            "nsqadmin_channels", "This is the number of channels in the cluster.", channel_count
-        )
-
-    def _traffic(self) -> Iterator[Metric]:
-        upstream = self._context.upstream
-        yield CounterMetricFamily(
-            "nsqadmin_upstream_requests",
-            "This counts the requests to nsqd and nsqlookupd.",
-            upstream.asked_count,
-        )
-        yield CounterMetricFamily(
-            "nsqadmin_upstream_errors",
-            "This counts the requests to nsqd and nsqlookupd that failed.",
-            upstream.failed_count,
-        )
+        lookupds = {("up",): up, ("down",): len(cluster.lookupds) - up}
+        yield _gauges("lookupds", ("state",), lookupds)
+        yield _gauge("topics", len(cluster.topics))
+        yield _gauge("channels", sum(len(topic.channels) for topic in cluster.topics.values()))
+        yield _counter("upstream_requests", upstream.asked_count)
+        yield _counter("upstream_errors", upstream.failed_count)
 
 
-def _encodable(name: str) -> str:
-    return name.encode("utf-8", "replace").decode()
+def _gauge(name: str, value: float) -> Metric:
+    return GaugeMetricFamily(f"nsqadmin_{name}", GAUGES[name], value)
+
+
+def _gauges(
+    name: str, labels: tuple[str, ...], rows: Mapping[tuple[str, ...], float]
+) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(f"nsqadmin_{name}", GAUGES[name], labels=labels)
+    for values, value in rows.items():
+        family.add_metric([readable(text) for text in values], value)
+    return family
+
+
+def _counter(name: str, value: int) -> Metric:
+    return CounterMetricFamily(f"nsqadmin_{name}", COUNTERS[name], value)
