@@ -19,6 +19,7 @@ from nsqfast.wire.gotext import os_error
 PORT_MAX = 65535
 LOOKUPD_FLAG = "--lookupd-http-address"
 TLS = "https://"  # of an nsqlookupd that is asked over TLS
+CLIENT_FILES = "http-client-tls-root-ca-file", "http-client-tls-cert", "http-client-tls-key"
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -161,17 +162,9 @@ def check(options: Options) -> Iterator[Finding]:
         yield from check_openness([("--http-address", options.http_address, "--auth-file")])
     yield from check_peers("--lookupd-http-address", options.nsqlookupd_http_addresses)
     yield from check_peers("--nsqd-http-address", options.nsqd_http_addresses)
-    for flag, path in (
-        ("--auth-file", options.auth_file),
-        ("--auth-secret-file", options.auth_secret_file),
-        ("--tls-cert", options.tls_cert),
-        ("--tls-key", options.tls_key),
-        ("--http-client-tls-root-ca-file", options.http_client_tls_root_ca_file),
-        ("--http-client-tls-cert", options.http_client_tls_cert),
-        ("--http-client-tls-key", options.http_client_tls_key),
-    ):
-        if path:
-            yield _check_file(flag, path)
+    for flag in ("auth-file", "auth-secret-file", "tls-cert", "tls-key", *CLIENT_FILES):
+        if path := getattr(options, flag.replace("-", "_")):
+            yield _check_file(f"--{flag}", path)
     yield from check_limits(0)
 
 

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from types import TracebackType
 from typing import NamedTuple, Self, TypeVar
 
 import msgspec
@@ -82,12 +81,7 @@ class Upstream:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_raised: object) -> None:
         await self.close()
 
     async def close(self) -> None:
@@ -170,9 +164,8 @@ class Upstream:
         self, method: str, url: str, body: bytes, headers: Mapping[str, str] = NO_HEADERS
     ) -> Answer:
         try:
-            target = parse_target(
-                url
-            )  # parts that are already quoted stay unchanged, in Graphite's targets, too
+            # Parts that are already quoted stay unchanged, in Graphite's targets, too.
+            target = parse_target(url)
         except ValueError as error:
             raise _told(method, url, error) from None
         told = {"Host": target.host, **headers}
@@ -248,7 +241,7 @@ def _told(method: str, url: str, error: Exception) -> UpstreamError:
     cause = error.cause if isinstance(error, UnreachableError) else error
     ours = theirs = _words_of(cause)
     if cause is not error:
-        theirs = f"dial tcp {_address(url)}: {_dialled(cause, ours)}"
+        theirs = f"dial tcp {url.split('/', 3)[2]}: {_dialled(cause, ours)}"
     elif ours == "no answer in time":
         theirs = "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
     return UpstreamError(
@@ -268,10 +261,6 @@ def _dialled(cause: Exception, text: str) -> str:
     if isinstance(cause, TimeoutError):
         return "i/o timeout"
     return f"connect: {text}" if isinstance(cause, ConnectionRefusedError) else text
-
-
-def _address(url: str) -> str:
-    return url.split("/", 3)[2]
 
 
 def cause_of(error: UpstreamError, url: str) -> str:

@@ -32,6 +32,7 @@ from nsqfast.nsqadmin.cluster.history_tables import (
     find_ages,
     find_slopes,
 )
+from nsqfast.nsqadmin.cluster.kept_file import Saver
 from nsqfast.nsqadmin.cluster.model import (
     BACKEND,
     DEFERRED,
@@ -90,7 +91,8 @@ class History:
         self._keys: tuple[list[Key], list[Key], list[Key]] = ([], [], [])
         self._topic_slopes: Doubles = np.zeros(0)
         self._channel_slopes: Doubles = np.zeros(0)
-        self._saver: asyncio.Task[None] | None = None
+        self._saver = Saver(self.save, SAVE_INTERVAL_S)
+        self.stop = self._saver.stop
 
     @property
     def tables(self) -> tuple[HistoryTable, HistoryTable, HistoryTable]:
@@ -304,15 +306,7 @@ class History:
             pass
         except HistoryFileError as error:
             log.warning("charts: --history-file %s is ignored: %s", path, error)
-        self._saver = asyncio.get_running_loop().create_task(self._save_often())
-
-    async def stop(self) -> None:
-        """Save for the last time."""
-        if self._saver is not None:
-            self._saver.cancel()
-            await asyncio.wait([self._saver])
-            self._saver = None
-            await self.save()
+        self._saver.start()
 
     async def save(self) -> None:
         """Save to --history-file, in a thread; an error is one line in the log."""
@@ -321,11 +315,6 @@ class History:
             await asyncio.to_thread(save, snapshot(self.tables, self.marks), path)
         except OSError as error:
             log.warning("charts: --history-file %s could not be written: %s", path, error)
-
-    async def _save_often(self) -> None:
-        while True:
-            await asyncio.sleep(SAVE_INTERVAL_S)
-            await self.save()
 
 
 def known_or_none(value: float) -> float | None:

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, Generic, TypeVar
 
@@ -34,6 +34,31 @@ log = logging.getLogger("nsqadmin")
 SIZE_MAX = 64 << 20
 
 T = TypeVar("T")
+
+
+class Saver:
+    """Saves something now and then, and for the last time when it is stopped."""
+
+    def __init__(self, save: Callable[[], Awaitable[None]], interval_s: float) -> None:
+        self._save = save
+        self._interval_s = interval_s
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def stop(self) -> None:
+        """Without a start nothing is saved."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+            self._task = None
+            await self._save()
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(self._interval_s)
+            await self._save()
 
 
 class KeptFile(Generic[T]):

@@ -100,9 +100,8 @@ class Sums(Generic[Name]):
     names: Sequence[Name]  # sorted
     rows: Rows
     begins: Ints  # [names + 1], of Rows.order: where the rows of each begin
-    values: (
-        Ints  # [names, VALUES], summed, so PAUSED counts the nodes where it is; ages mean nothing
-    )
+    # [names, VALUES], summed, so PAUSED counts the nodes where it is; ages mean nothing.
+    values: Ints
     rates: Doubles  # [names, RATES], sums of the known ones
     is_known: Bools  # [names], on any node
 

@@ -20,6 +20,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from nsqfast.nsqadmin.access.origin import readable
 from nsqfast.nsqadmin.options import FORMS, Options
 from nsqfast.nsqadmin.outbox import Outbox
 from nsqfast.nsqadmin.problems.cases import Severity
@@ -45,7 +46,7 @@ class Event(NamedTuple):
 def make_event(status: str, problem: Problem) -> Event:
     """Bytes that are not UTF-8, in what peers name, are no JSON."""
     names = {kind: getattr(problem, kind) for kind in ("topic", "channel", "node", "text")}
-    plain = {kind: name.encode("utf-8", "replace").decode() for kind, name in names.items()}
+    plain = {kind: readable(name) for kind, name in names.items()}
     return Event(status, replace(problem, **plain))
 
 

@@ -4,13 +4,12 @@ Nodes and reported problems are written to HISTORY_FILE.state, a few seconds aft
 its state, and at the end. The next nsqadmin believes them until it has seen for itself (see Cases and Members).
 """
 
-import asyncio
 import logging
 
 import msgspec
 
 from nsqfast.net.slices import Slices
-from nsqfast.nsqadmin.cluster.kept_file import KeptFile
+from nsqfast.nsqadmin.cluster.kept_file import KeptFile, Saver
 from nsqfast.nsqadmin.cluster.members import KeptNode
 from nsqfast.nsqadmin.cluster.poller import Poller
 from nsqfast.nsqadmin.options import Options
@@ -37,7 +36,8 @@ class KeptState:
         self._problems = problems
         self._file = KeptFile(options, "state", _State)
         self._written = 0  # hash of what was written
-        self._saver: asyncio.Task[None] | None = None
+        self._saver = Saver(self._save, SAVE_INTERVAL_S)
+        self.stop = self._saver.stop  # after the last tick
 
     async def start(self) -> None:
         """Believe the file, and begin to write it."""
@@ -50,24 +50,11 @@ class KeptState:
             else:
                 self._poller.members.restore(state.nodes)
                 self._problems.restore(state.problems)
-        self._saver = asyncio.get_running_loop().create_task(self._save_often())
-
-    async def stop(self) -> None:
-        """Write the state for the last time, if it has changed."""
-        if self._saver is not None:
-            self._saver.cancel()
-            await asyncio.wait([self._saver])
-            self._saver = None
-            await self._save()
+        self._saver.start()
 
     def _addresses(self) -> list[str]:
         options = self._options
         return options.nsqlookupd_http_addresses or options.nsqd_http_addresses
-
-    async def _save_often(self) -> None:
-        while True:
-            await asyncio.sleep(SAVE_INTERVAL_S)
-            await self._save()
 
     async def _save(self) -> None:
         """In slices: there may be thousands of nodes."""

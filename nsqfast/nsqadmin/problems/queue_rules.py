@@ -46,12 +46,8 @@ class DeliveryWindow:
         steps = self._steps
         if steps and now_s - steps[-1][0] < self._span_s / STEPS:
             began_s, old = steps[-1]
-            steps[-1] = (
-                began_s,
-                Deliveries(
-                    old.requeued + requeued, old.timed_out + timed_out, old.delivered + delivered
-                ),
-            )
+            requeued, timed_out = old.requeued + requeued, old.timed_out + timed_out
+            steps[-1] = began_s, Deliveries(requeued, timed_out, old.delivered + delivered)
         else:
             steps.append((now_s, Deliveries(requeued, timed_out, delivered)))
         while now_s - steps[0][0] > self._span_s:

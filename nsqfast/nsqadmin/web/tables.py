@@ -205,9 +205,8 @@ class TableSpec(Generic[T]):
     columns: Sequence[Column[T]]
     key: Callable[[T], str]
     searchable: Searchable[T] | None = None
-    numbers: Sequence[
-        str
-    ] = ()  # columns that a search compares; "rate=in" is the column "in" under another name
+    # Columns that a search compares; "rate=in" is the column "in" under another name.
+    numbers: Sequence[str] = ()
     filters: Sequence[tuple[str, str]] = ()  # (label, term) of the chips above the table
     data: Callable[[T], dict[str, str]] | None = None
     kind: Callable[[T], Kind | Literal[""]] | None = None
