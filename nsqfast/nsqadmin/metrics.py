@@ -54,7 +54,6 @@ class Metrics:
         self._context = context
 
     async def answer(self, request: web.Request) -> web.Response:
-        """All figures, in the format that the Accept header asks for."""
         wanted = Format(request.headers.get("Accept", ""))
         metrics = self.collect()
         # A thousand problems take the library some milliseconds; nobody else uses these objects.

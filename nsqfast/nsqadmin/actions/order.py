@@ -90,7 +90,6 @@ class Order(msgspec.Struct):
 
     @property
     def is_bulk(self) -> bool:
-        """Whether it names a set."""
         return self.items is not None or bool(self.view)
 
 

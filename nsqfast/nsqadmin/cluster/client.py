@@ -295,7 +295,6 @@ def read_secret(options: Options) -> str:
 
 
 def tls_context(options: Options) -> ssl.SSLContext:
-    """The context according to the flags --http-client-tls-*."""
     cert, key = options.http_client_tls_cert, options.http_client_tls_key
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if options.http_client_tls_insecure_skip_verify:

@@ -146,8 +146,6 @@ class _Names(msgspec.Struct, gc=False):
 
 @dataclass(slots=True)
 class Found(Generic[T]):
-    """The combined answers, and the failures."""
-
     value: T
     failures: list[Result]
 

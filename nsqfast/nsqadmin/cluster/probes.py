@@ -70,7 +70,6 @@ class Vitals:
 
     @property
     def last(self) -> Reading:
-        """What it said last."""
         return self._readings[-1]
 
     @property
@@ -350,7 +349,6 @@ class Consumers:
     errors: Mapping[str, str] = field(default_factory=dict)
 
     def all(self) -> list[Consumer]:
-        """All consumers, node by node."""
         return [each for _, answer in sorted(self.answers.items()) for each in answer.consumers]
 
 
@@ -389,7 +387,6 @@ class ChannelWatch:
         return Consumers(dict(self._answers), dict(self._errors))
 
     def stop(self) -> None:
-        """Nobody looks any more."""
         for task in self._asking.values():
             task.cancel()
 
@@ -446,6 +443,5 @@ class ConsumerWatch:
         return await watch.get(cluster, channel)
 
     def stop(self) -> None:
-        """Call this at the end."""
         for watch in self._channels.values():
             watch.stop()

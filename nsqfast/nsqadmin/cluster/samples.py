@@ -275,7 +275,6 @@ async def make_sample(
 
 
 def drop_repeated(figures: Figures) -> Figures:
-    """Keep the first of repeated names."""
     topics, rows, channel_rows, row = set(), [], [], 0
     for index, (name, count) in enumerate(zip(figures.topics, figures.channel_counts, strict=True)):
         if name not in topics:

@@ -191,7 +191,6 @@ class Changes:
             self._context.poller.ask_now()
 
     async def _tell(self, change: Change, node: Node, picked: Picked) -> Result:
-        """One part after the other."""
         wanted, changed, place = change.wanted, 0, picked.place
         takes = wanted.action in ("drop", "move")
         while True:

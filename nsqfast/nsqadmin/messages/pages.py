@@ -70,7 +70,6 @@ class MessagePages:
         self._peeker = peeker
 
     async def show(self, page: Page, request: web.Request) -> web.Response:
-        """Serve one of the pages."""
         query = Query(request.query.items())
         topic = request.match_info.get("topic") or request.query.get("topic", "")
         channel = request.match_info.get("channel", "")

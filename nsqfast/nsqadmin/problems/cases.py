@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from nsqfast.nsqadmin.problems.thresholds import Thresholds, ThresholdTable, Word
+from nsqfast.nsqadmin.problems.thresholds import Thresholds, ThresholdTable
 
 CLEAR_TICKS = 3
 
@@ -168,7 +168,7 @@ class Cases:
     def add(self, rule: Rule, key: Key, finding: Finding) -> None:
         thresholds = self._thresholds.of(key.topic, key.channel)
         if (wanted := thresholds.severity.get(rule.name)) is not None:
-            if wanted is Word.OFF:
+            if wanted == "off":
                 return
             finding = finding._replace(severity=Severity(wanted))
         case = self._cases.get(key)

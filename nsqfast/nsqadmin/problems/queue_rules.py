@@ -41,7 +41,6 @@ class DeliveryWindow:
         self._steps: deque[tuple[float, Deliveries]] = deque()
 
     def add(self, now_s: float, requeued: float, timed_out: float, delivered: float) -> None:
-        """Add the activity since the last call."""
         self._now_s = now_s
         steps = self._steps
         if steps and now_s - steps[-1][0] < self._span_s / STEPS:
@@ -188,7 +187,6 @@ class ChannelRules:
         )
 
     def find_known(self, fresh: UpNodeNumbers, key: Key) -> Known:
-        """What is known of a channel that no longer breaks this rule."""
         channel = fresh.cluster.channel(key.topic, key.channel)
         if channel is None or not channel.parts:
             return Known.GONE  # nsqlookupd may still know its name
@@ -436,7 +434,6 @@ class TopicRules:
             self._judge_channels(fresh, topic, [part for part in parts if not part.paused])
 
     def find_known(self, fresh: UpNodeNumbers, key: Key) -> Known:
-        """What is known of a topic that no longer breaks this rule."""
         topic = fresh.cluster.topics.get(key.topic)
         if topic is None or not topic.parts:
             return Known.GONE

@@ -137,7 +137,8 @@ class Problems:
     """Takes each tick once it is published; see the module."""
 
     def __init__(self, options: Options, upstream: Upstream | None = None) -> None:
-        check_options(options)
+        if options.problem_window_ns <= 0:
+            raise OptionsError("--problem-window must be above 0s")
         self.found: list[Problem] = []  # the first FOUND_MAX, by severity, then by time
         self.counts = dict.fromkeys(Severity, 0)  # of all
         self.tick = 0  # that was judged
@@ -266,9 +267,3 @@ class Problems:
             return problem
         until = silence.until if silence else 0.0
         return replace(problem, muted_until=until, muted_by=silence)
-
-
-def check_options(options: Options) -> None:
-    """OptionsError for values that no rule can use."""
-    if options.problem_window_ns <= 0:
-        raise OptionsError("--problem-window must be above 0s")

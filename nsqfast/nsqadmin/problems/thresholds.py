@@ -14,9 +14,8 @@ import contextlib
 import fnmatch
 import re
 from collections.abc import Collection, Mapping
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
@@ -29,13 +28,9 @@ FILE_SIZE_MAX = 1 << 20
 KNOWN_MAX = 100_000  # topics and channels of which the result is kept
 
 
-class Word(StrEnum):
-    """What a rule's severity may be; `off` reports nothing."""
-
-    CRIT = "crit"
-    WARN = "warn"
-    INFO = "info"
-    OFF = "off"
+Word = Literal[
+    "crit", "warn", "info", "off"
+]  # what a rule's severity may be; "off" reports nothing
 
 
 class Seconds(float):

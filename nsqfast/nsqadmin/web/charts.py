@@ -31,6 +31,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 from urllib.parse import quote, unquote, urlencode
 
@@ -225,14 +226,6 @@ class Question:
     since: float
 
 
-def parse_question(request: web.Request) -> Question:
-    """Read the address; 400 says what is wrong with it."""
-    try:
-        return read_query(request.query)
-    except ValueError as error:
-        raise web.HTTPBadRequest(text=str(error)) from None
-
-
 def read_query(query: MultiMapping[str]) -> Question:
     """ValueError says what is wrong with it."""
     texts = query.getall("key", [""])
@@ -259,10 +252,12 @@ class SeriesHandler:
         self._answers: dict[Question, bytes] = {}
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
-        """Serve the points that the address asks for, or a file of them."""
-        question = parse_question(request)
+        try:
+            question = read_query(request.query)
+        except ValueError as error:
+            raise web.HTTPBadRequest(text=str(error)) from None
         if request.query.get("format"):
-            return await export_only(self._serve_file)(request)
+            return await export_only(partial(self._serve_file, question))(request)
         self._context.poller.seen()
         return web.Response(body=self._answer(question), content_type="application/json")
 
@@ -301,8 +296,8 @@ class SeriesHandler:
             ],
         }
 
-    async def _serve_file(self, request: web.Request) -> web.Response:
-        question, form = parse_question(request), read_form(request)
+    async def _serve_file(self, question: Question, request: web.Request) -> web.Response:
+        form = read_form(request)
         names, rows = make_rows(question, self.read(question))
         keys = [format_key(key) or "cluster" for key in question.keys]
         answer = await answer_file(form, f"nsqadmin-series-{question.range}", names, rows)

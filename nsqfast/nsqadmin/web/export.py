@@ -34,7 +34,6 @@ class Export:
         self._view_at = view_at
 
     async def serve(self, request: web.Request) -> web.Response:
-        """Serve a whole table as a file, and audit it."""
         view, name = request.query.get("view", ""), request.query.get("table", "")
         form = read_form(request)
         try:
@@ -77,7 +76,6 @@ def columns_of(table: Table[Any]) -> list[Any]:
 
 
 async def read_rows(table: Table[Any]) -> list[list[Value]]:
-    """The values of all rows that were found, read in slices."""
     columns = columns_of(table)
     rows = []
     slices = Slices()

@@ -114,7 +114,6 @@ class FactsOfTick:
 
 
 async def sum_topics(cluster: Cluster) -> list[TopicFacts]:
-    """The figures of all topics, added up in slices."""
     facts = []
     slices = Slices()
     for topic in cluster.topics.values():

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import functools
 import time
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
@@ -57,7 +57,7 @@ SECTIONS = (
     ("audit", "Audit", "/audit"),
 )
 MORE = (("lookup", "Lookup", "/lookup"), ("counter", "Counter", "/counter"))  # at the foot
-Theme = Literal["auto", "light", "dark"]
+THEMES = ("auto", "light", "dark")
 THEME_COOKIE = "nsqadmin_theme"
 YEAR_S = 365 * 86400
 FOR_ADMINS = {page.section for page in PAGES if page.is_for_admins}
@@ -217,13 +217,9 @@ class Site:
         raise web.HTTPFound(self._context.urls.to("/"))
 
 
-def theme_of(request: web.Request) -> Theme:
-    match request.cookies.get(THEME_COOKIE):
-        case "light":
-            return "light"
-        case "dark":
-            return "dark"
-    return "auto"
+def theme_of(request: web.Request) -> str:
+    theme = request.cookies.get(THEME_COOKIE, "")
+    return theme if theme in THEMES else "auto"
 
 
 async def set_theme(request: web.Request) -> web.Response:
@@ -231,6 +227,6 @@ async def set_theme(request: web.Request) -> web.Response:
     urls = context_of(request).urls
     theme = request.query.get("to", "")
     answer = web.HTTPSeeOther(urls.own(request.query.get("next", "")))
-    if theme in ("auto", "light", "dark"):
+    if theme in THEMES:
         answer.set_cookie(THEME_COOKIE, theme, path=urls.to("/"), max_age=YEAR_S, samesite="Lax")
     raise answer

@@ -172,7 +172,6 @@ class Cell:
     points: str = ""
 
     def to_json(self) -> str | dict[str, Any]:
-        """As /ui/live sends it: see web.view."""
         text = pieces_of(self.text)
         if isinstance(text, str) and not (self.href or self.title or self.chips or self.points):
             return text
@@ -191,7 +190,6 @@ class Row:
     kind: Kind | Literal[""] = ""
 
     def to_json(self) -> dict[str, Any]:
-        """As /ui/live sends it: see web.view."""
         cells = [cell.to_json() for cell in self.cells]
         return {"key": self.key, "data": self.data, "kind": self.kind, "cells": cells}
 
@@ -304,7 +302,6 @@ class Table(Generic[T]):
         return Row("", [Cell("") for _ in self.spec.columns], {})
 
     def to_json(self) -> dict[str, Any]:
-        """The rows as /ui/live sends them: see web.view."""
         return {"rows": [row.to_json() for row in self.rows]}
 
 

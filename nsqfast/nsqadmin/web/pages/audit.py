@@ -105,7 +105,6 @@ TABLE: TableSpec[Entry] = TableSpec(
 
 
 async def build_audit(request: PageRequest) -> View:
-    """One table of what is remembered, the newest first."""
     return View("Audit", tables={"audit": make_table(request, TABLE, request.context.audit.last())})
 
 

@@ -221,8 +221,6 @@ class NodeTopic:
 
 @dataclass(slots=True, eq=False)
 class Registration:
-    """One nsqlookupd's knowledge of the node."""
-
     address: str
     is_known: bool
     remote_address: str
@@ -311,7 +309,6 @@ def registrations(cluster: Cluster, node: Node) -> list[Registration]:
 
 
 async def topics_of(cluster: Cluster, node: Node) -> list[NodeTopic]:
-    """The node's topics by name; found in slices."""
     found = []
     slices = Slices()
     for topic in cluster.topics.values():
@@ -484,7 +481,6 @@ def inactive_of(cluster: Cluster) -> list[Inactive]:
 
 
 async def build_lookup(request: PageRequest) -> View:
-    """A table of what no nsqd has any more, and one of nsqlookupd."""
     cluster = request.cluster
     return View(
         "Lookup",
