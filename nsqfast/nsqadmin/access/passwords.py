@@ -33,14 +33,9 @@ class _AttemptCounts:
             collections.OrderedDict()
         )
 
-    def count(self, key: str, now_s: float) -> int:
-        times = self._times.get(key)
-        while times and times[0] <= now_s - WINDOW_S:
-            times.popleft()
-        return len(times) if times else 0
-
     def is_full(self, key: str, now_s: float) -> bool:
-        return self.count(key, now_s) >= self._tries_max
+        times = self._times.get(key, ())
+        return sum(at_s > now_s - WINDOW_S for at_s in times) >= self._tries_max
 
     def add(self, key: str, now_s: float) -> None:
         self._times.setdefault(key, collections.deque(maxlen=self._tries_max)).append(now_s)

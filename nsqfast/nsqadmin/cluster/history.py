@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+import msgspec
 import numpy as np
 
 from nsqfast.net.slices import Slices
@@ -360,20 +361,11 @@ def _slopes_of(sums: Sums[Any], table: HistoryTable, slopes: Doubles, is_lossy: 
 def _node_row(node: Node) -> tuple[float, ...]:
     if node.state is not NodeState.UP:
         return GAP
-    counts, rates = node.counts, node.rates or NO_RATES
+    counts, rates = node.counts, msgspec.structs.astuple(node.rates or NO_RATES)
+    depths = counts.memory_depth, counts.backend_depth
+    held = counts.in_flight_count, counts.deferred_count
     memory = UNKNOWN if node.memory_bytes is None else node.memory_bytes
-    return (
-        rates.in_s,
-        rates.out_s,
-        rates.requeue_s,
-        rates.timeout_s,
-        counts.depth - counts.backend_depth,
-        counts.backend_depth,
-        counts.in_flight_count,
-        counts.deferred_count,
-        counts.client_count,
-        memory,
-    )
+    return (*rates, *depths, *held, counts.client_count, memory)
 
 
 def _cluster_row(
@@ -381,20 +373,19 @@ def _cluster_row(
 ) -> tuple[float, ...]:
     if not totals.nodes_up:
         return GAP
-    timeouts = channels[:, 3]
+    own, theirs = np.nansum(topics, axis=0), np.nansum(channels, axis=0)
+    timeout_s = None if totals.out_s is None else theirs[3]
+    rates = totals.in_s, totals.out_s, totals.requeue_s, timeout_s
     up = [node for node in nodes.values() if node.state is NodeState.UP]
     memory = [node.memory_bytes for node in up if node.memory_bytes is not None]
     return (
-        UNKNOWN if totals.in_s is None else totals.in_s,
-        UNKNOWN if totals.out_s is None else totals.out_s,
-        UNKNOWN if totals.requeue_s is None else totals.requeue_s,
-        UNKNOWN if totals.out_s is None else float(np.nansum(timeouts)),
-        float(np.nansum(topics[:, 1]) + np.nansum(channels[:, 4])),
-        float(np.nansum(topics[:, 2]) + np.nansum(channels[:, 5])),
-        float(totals.in_flight_count),
-        float(np.nansum(channels[:, 7])),
-        float(sum(node.counts.client_count for node in up)),
-        float(sum(memory)) if memory else UNKNOWN,
+        *(UNKNOWN if rate is None else rate for rate in rates),
+        own[1] + theirs[4],
+        own[2] + theirs[5],
+        totals.in_flight_count,
+        theirs[7],
+        sum(node.counts.client_count for node in up),
+        sum(memory) if memory else UNKNOWN,
     )
 
 

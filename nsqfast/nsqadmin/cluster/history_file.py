@@ -77,57 +77,41 @@ class _About(msgspec.Struct):
 
 
 @dataclass(slots=True)
-class _RingPart:
-    name: str
-    blocks: list[NDArray[np.float32]]
-    counts: NDArray[np.float64] | None
-    rows: NDArray[np.int64]  # oldest first
-
-
-@dataclass(slots=True)
 class Snapshot:
-    """The data to write; the rings may change meanwhile."""
+    """The data to write; the rings may change meanwhile, so their known rows are named, oldest first."""
 
     about: _About
-    rings: list[_RingPart]
-    arrays: list[tuple[str, NDArray[np.float64]]]
+    arrays: list[tuple[str, NDArray[Any], NDArray[np.int64] | slice]]
 
 
 def snapshot(tables: Sequence[HistoryTable], marks: Iterable[Mark]) -> Snapshot:
     """Call this on the loop."""
     table_abouts: list[_TableAbout] = []
-    rings: list[_RingPart] = []
-    arrays = []
+    arrays: list[tuple[str, NDArray[Any], NDArray[np.int64] | slice]] = []
     for number, table in enumerate(tables):
         ring_abouts = []
-        for name, ring in (("fine", table.fine), ("coarse", table.coarse)):
+        for name, ring in ((f"{number}.fine", table.fine), (f"{number}.coarse", table.coarse)):
             first = max(ring.first, ring.last - ring.points + 1 + ROWS_LEFT_OUT)
             rows = np.arange(first, ring.last + 1 if ring.last >= 0 else first) % ring.points
-            rings.append(_RingPart(f"{number}.{name}", list(ring.blocks), ring.counts, rows))
+            arrays += [(f"{name}.{index}", block, rows) for index, block in enumerate(ring.blocks)]
+            if ring.counts is not None:
+                arrays.append((f"{name}.counts", ring.counts, rows))
             ring_abouts.append(_RingAbout(ring.step_s, first, ring.last, len(ring.blocks)))
         slots = list(table.slots.items())
         table_abouts.append(_TableAbout(table.columns, slots, *ring_abouts))
-        arrays += [(f"{number}.totals", table.totals.copy()), (f"{number}.raw", table.raw.copy())]
+        for name, array in ((f"{number}.totals", table.totals), (f"{number}.raw", table.raw)):
+            arrays.append((name, array.copy(), slice(None)))
     noted = [(mark.at, mark.text, mark.key) for mark in marks]
-    return Snapshot(_About(VERSION, table_abouts, noted), rings, arrays)
+    return Snapshot(_About(VERSION, table_abouts, noted), arrays)
 
 
 def save(taken: Snapshot, path: str) -> None:
     """Call this in a thread; OSError says why it failed."""
     with replace_file(path) as stream, zipfile.ZipFile(stream, "w") as archive:
         archive.writestr(ABOUT, msgspec.json.encode(taken.about))
-        for name, array in taken.arrays:
-            _write(archive, name, array)
-        for ring in taken.rings:
-            for index, block in enumerate(ring.blocks):
-                _write(archive, f"{ring.name}.{index}", block[ring.rows])
-            if ring.counts is not None:
-                _write(archive, f"{ring.name}.counts", ring.counts[ring.rows])
-
-
-def _write(archive: zipfile.ZipFile, name: str, array: NDArray[Any]) -> None:
-    with archive.open(f"{name}.npy", "w", force_zip64=True) as stream:
-        np.lib.format.write_array(stream, array, allow_pickle=False)
+        for name, array, rows in taken.arrays:
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as part:
+                np.lib.format.write_array(part, array[rows], allow_pickle=False)
 
 
 def is_ours(path: str) -> bool:

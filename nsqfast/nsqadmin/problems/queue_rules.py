@@ -162,7 +162,9 @@ class ChannelRules:
     def judge(self, fresh: UpNodeNumbers, channel: Channel) -> None:
         """Judge a channel with activity that is not ephemeral."""
         share = fresh.share(channel)
-        self._judge_pause(fresh, channel, share)
+        if share.paused:
+            rule, finding = _pause(share.active_count, share.paused, fresh.at)
+            self._add(rule, channel, finding)
         if not share.active_count:
             return
         if self._is_left_alone(fresh, channel.topic, share):
@@ -219,17 +221,6 @@ class ChannelRules:
 
     def _add(self, rule: str, channel: Channel, finding: Finding) -> None:
         self._cases.add(self._rules[rule], Key(rule, channel.topic, channel.name), finding)
-
-    def _judge_pause(self, fresh: UpNodeNumbers, channel: Channel, share: UpNodeChannel) -> None:
-        if share.paused and share.active_count:
-            text = partial(
-                partly_paused_text, len(share.paused) + share.active_count, share.paused, fresh.at
-            )
-            self._add(PARTLY_PAUSED, channel, Finding(Severity.WARN, text))
-        elif share.paused:
-            depth = sum(part.counts.depth for part in share.paused)
-            text = partial(paused_text, depth, fresh.at)
-            self._add(PAUSED, channel, Finding(Severity.WARN, text, measure=depth))
 
     def _judge_flow(
         self, fresh: UpNodeNumbers, channel: Channel, share: UpNodeChannel, rates: Rates
@@ -373,15 +364,22 @@ def _high_share(done: str, total: float, delivered: float, span_s: float, _since
     )
 
 
-def partly_paused_text(total: int, paused: Sequence[NodePart], now: float, since: float) -> str:
-    """The evidence of PARTLY_PAUSED, for channels and topics: on which nodes it is paused."""
+def _pause(active_count: int, paused: Sequence[NodePart], at: float) -> tuple[str, Finding]:
+    """Of a channel or a topic that is paused somewhere: the rule, and what it finds."""
+    if active_count:
+        text = partial(_partly_paused, active_count + len(paused), paused, at)
+        return PARTLY_PAUSED, Finding(Severity.WARN, text)
+    depth = sum(part.counts.depth for part in paused)
+    return PAUSED, Finding(Severity.WARN, partial(_paused, depth, at), measure=depth)
+
+
+def _partly_paused(total: int, paused: Sequence[NodePart], now: float, since: float) -> str:
     nodes = ", ".join(part.node for part in paused[:NODES_SHOWN])
     more = f" and {len(paused) - NODES_SHOWN} more" if len(paused) > NODES_SHOWN else ""
     return f"paused on {len(paused)} of {total} nodes since {clock(since, now)}: {nodes}{more}"
 
 
-def paused_text(depth: int, now: float, since: float) -> str:
-    """The evidence of PAUSED, for channels and topics: since when, and how much waits."""
+def _paused(depth: int, now: float, since: float) -> str:
     return f"paused since {clock(since, now)}; {waiting(depth)}, and more come"
 
 
@@ -427,11 +425,15 @@ class TopicRules:
         if not (topic.counts.depth or topic.parts.paused_count or is_store):
             return
         parts = fresh.topic_parts(topic)
-        self._judge_pause(fresh, topic, parts, [part for part in parts if part.paused])
+        paused = [part for part in parts if part.paused]
+        active = [part for part in parts if not part.paused]
+        if paused:
+            rule, finding = _pause(len(active), paused, fresh.at)
+            self._add(rule, topic, finding)
         if is_store:
             self._judge_letters(topic, parts)
         elif topic.counts.depth:
-            self._judge_channels(fresh, topic, [part for part in parts if not part.paused])
+            self._judge_channels(fresh, topic, active)
 
     def find_known(self, fresh: UpNodeNumbers, key: Key) -> Known:
         topic = fresh.cluster.topics.get(key.topic)
@@ -450,17 +452,6 @@ class TopicRules:
 
     def _add(self, rule: str, topic: Topic, finding: Finding) -> None:
         self._cases.add(self._rules[rule], Key(rule, topic.name), finding)
-
-    def _judge_pause(
-        self, fresh: UpNodeNumbers, topic: Topic, parts: Sequence[NodePart], paused: list[NodePart]
-    ) -> None:
-        if paused and len(paused) < len(parts):
-            text = partial(partly_paused_text, len(parts), paused, fresh.at)
-            self._add(PARTLY_PAUSED, topic, Finding(Severity.WARN, text))
-        elif paused:
-            depth = sum(part.counts.depth for part in paused)
-            text = partial(paused_text, depth, fresh.at)
-            self._add(PAUSED, topic, Finding(Severity.WARN, text, measure=depth))
 
     def _judge_channels(self, fresh: UpNodeNumbers, topic: Topic, parts: list[NodePart]) -> None:
         served = {node for channel in topic.channels.values() for node in channel.parts.node_keys()}

@@ -225,6 +225,13 @@ def pick_columns(spec: TableSpec[T], *keys: str) -> list[Column[T]]:
     return [known[key] for key in keys]
 
 
+def part_of(spec: TableSpec[T], *keys: str, **changes: Any) -> TableSpec[T]:
+    """A smaller version of the table beside others: these columns, and no search."""
+    columns = pick_columns(spec, *keys)
+    plain = {"searchable": None, "filters": (), "is_main": False, "columns": columns}
+    return replace(spec, **(plain | changes))
+
+
 def with_states(spec: TableSpec[T], states: Callable[[T], Sequence[State]]) -> TableSpec[T]:
     """The same table with other chips in its column `state`."""
     columns = [

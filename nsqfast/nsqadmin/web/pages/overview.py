@@ -19,7 +19,7 @@ from nsqfast.nsqadmin.web.pages.nodes import NODES, NodeFacts
 from nsqfast.nsqadmin.web.pages.problems import TABLE as PROBLEMS
 from nsqfast.nsqadmin.web.pages.shares import CHANNELS
 from nsqfast.nsqadmin.web.request import PageRequest
-from nsqfast.nsqadmin.web.tables import TableSpec, link, make_table, pick_columns
+from nsqfast.nsqadmin.web.tables import TableSpec, link, make_table, part_of, pick_columns
 from nsqfast.nsqadmin.web.view import Page, View
 
 PROBLEMS_SHOWN = 8
@@ -29,17 +29,14 @@ WAITING_MAX = 500  # channels that are compared at once
 
 CHARTS = published_chart(), depth_chart()
 
-FOUND = replace(
+FOUND = part_of(
     PROBLEMS,
-    columns=pick_columns(PROBLEMS, "where", "severity", "rule", "since", "text"),
-    searchable=None,
-    filters=(),
-    is_main=False,
+    *("where", "severity", "rule", "since", "text"),
     rows_per_page=PROBLEMS_SHOWN,
     whole="/problems",
 )
 BACKLOGS: TableSpec[Channel] = replace(
-    CHANNELS,
+    part_of(CHANNELS),
     name="worst",
     caption="Worst backlogs",
     columns=(
@@ -52,20 +49,15 @@ BACKLOGS: TableSpec[Channel] = replace(
         *pick_columns(CHANNELS, "depth", "growth", "oldest", "trend"),
     ),
     key=lambda each: f"{each.topic}/{each.name}",
-    searchable=None,
     can_select=False,
     has_actions=False,
-    is_main=False,
     empty="No message waits in any channel.",
 )
-STRIP = replace(
+STRIP = part_of(
     NODES,
+    *("node", "host", "state", "in", "depth", "clients", "version"),
     caption="Nodes",
-    columns=pick_columns(NODES, "node", "host", "state", "in", "depth", "clients", "version"),
-    searchable=None,
-    filters=(),
     has_actions=False,
-    is_main=False,
     rows_per_page=NODES_SHOWN,
     whole="/nodes",
 )
