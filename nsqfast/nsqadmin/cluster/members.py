@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import compress
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -426,6 +426,9 @@ class GivenNode:
         return ""
 
 
+W = TypeVar("W", LookupdWatch, GivenNode)
+
+
 class Members:
     """`nodes`, `lookupds` and `given` are asked at the next tick."""
 
@@ -478,22 +481,19 @@ class Members:
 
     def read_options(self) -> None:
         """The addresses may have changed."""
-        options, upstream = self._options, self._upstream
-        wanted = dict.fromkeys(options.nsqlookupd_http_addresses)
-        for address in self.lookupds.keys() - wanted.keys():
-            self._retired.append(self.lookupds.pop(address).question)
-        self.lookupds = {
-            address: self.lookupds.get(address) or LookupdWatch(address, upstream)
-            for address in wanted
-        }
-        wanted = dict.fromkeys(() if wanted else options.nsqd_http_addresses)
-        for address in self.given.keys() - wanted.keys():
-            self._retired.append(self.given.pop(address).question)
-        self.given = {
-            address: self.given.get(address)
-            or GivenNode(address, upstream, self._restored.get(address))
-            for address in wanted
-        }
+        options, upstream, restored = self._options, self._upstream, self._restored
+        lookupds = options.nsqlookupd_http_addresses
+        self.lookupds = self._follow(self.lookupds, lookupds, lambda a: LookupdWatch(a, upstream))
+        given = [] if lookupds else options.nsqd_http_addresses
+        self.given = self._follow(
+            self.given, given, lambda a: GivenNode(a, upstream, restored.get(a))
+        )
+
+    def _follow(
+        self, known: dict[str, W], addresses: list[str], make: Callable[[str], W]
+    ) -> dict[str, W]:
+        self._retired += [known[gone].question for gone in known.keys() - set(addresses)]
+        return {address: known.get(address) or make(address) for address in addresses}
 
     def read_lists(self) -> None:
         """After the nsqlookupd, or the nsqd of the settings, were asked: update `nodes`."""

@@ -288,27 +288,17 @@ class ChannelRules:
         if window.is_young:
             return
         thresholds, sums = self._of(channel), window.sums()
-        warning, critical = thresholds.requeue_warning, thresholds.requeue_critical
-        self._judge_share(REQUEUES, channel, window, sums.requeued, (warning, critical))
-        warning, critical = thresholds.timeout_warning, thresholds.timeout_critical
-        self._judge_share(TIMEOUTS, channel, window, sums.timed_out, (warning, critical))
-
-    def _judge_share(
-        self,
-        rule: str,
-        channel: Channel,
-        window: DeliveryWindow,
-        total: float,
-        shares: tuple[float, float],
-    ) -> None:
-        delivered = window.sums().delivered
-        if not delivered or total / window.age_s < self._of(channel).rate:
-            return
-        share = total / delivered
-        if share >= min(shares):
-            severity = Severity.CRIT if share >= shares[1] else Severity.WARN
-            text = partial(_high_share, SHARE_WORDS[rule], total, delivered, window.age_s)
-            self._add(rule, channel, Finding(severity, text))
+        for rule, total, warning, critical in (
+            (REQUEUES, sums.requeued, thresholds.requeue_warning, thresholds.requeue_critical),
+            (TIMEOUTS, sums.timed_out, thresholds.timeout_warning, thresholds.timeout_critical),
+        ):
+            if not sums.delivered or total / window.age_s < thresholds.rate:
+                continue
+            share = total / sums.delivered
+            if share >= min(warning, critical):
+                severity = Severity.CRIT if share >= critical else Severity.WARN
+                text = partial(_high_share, SHARE_WORDS[rule], total, sums.delivered, window.age_s)
+                self._add(rule, channel, Finding(severity, text))
 
 
 SHARE_WORDS = {REQUEUES: "were requeued", TIMEOUTS: "timed out"}

@@ -65,7 +65,6 @@ class LookupdFacts:
     """A row of the table of nsqlookupd; `missing` are nodes that another one knows."""
 
     lookupd: Lookupd
-    known: int
     missing: list[str]
 
     @property
@@ -173,8 +172,7 @@ def lookupd_facts(cluster: Cluster) -> list[LookupdFacts]:
     """In the order of the flags."""
     everywhere = frozenset().union(*(each.nodes for each in cluster.lookupds.values()))
     return [
-        LookupdFacts(each, len(everywhere), sorted(everywhere - each.nodes))
-        for each in cluster.lookupds.values()
+        LookupdFacts(each, sorted(everywhere - each.nodes)) for each in cluster.lookupds.values()
     ]
 
 
