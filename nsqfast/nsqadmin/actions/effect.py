@@ -189,8 +189,11 @@ async def effect_of_set(action: Action, targets: Sequence[Target], order_id: str
     down: set[str] = set()
     slices = Slices()
     for target in targets:
-        rows.append(_row(target))
-        down.update(holding.node for holding in target.holdings if holding.error)
+        item, holdings = target.item, target.holdings
+        messages = sum(holding.messages for holding in holdings)
+        clients = sum(holding.clients for holding in holdings)
+        rows.append(SetRow(item.topic, item.channel, messages, clients, len(holdings)))
+        down.update(holding.node for holding in holdings if holding.error)
         await slices.pause()
     return SetEffect(
         id=order_id,
@@ -212,14 +215,3 @@ def words_of(targets: Sequence[Target]) -> str:
     kinds = sorted({target.item.kind for target in targets}, reverse=True)
     plural = " and ".join(f"{kind}s" for kind in kinds)
     return f"{len(targets):,} {kinds[0] if len(targets) == 1 else plural}"
-
-
-def _row(target: Target) -> SetRow:
-    holdings = target.holdings
-    return SetRow(
-        topic=target.item.topic,
-        channel=target.item.channel,
-        messages=sum(holding.messages for holding in holdings),
-        clients=sum(holding.clients for holding in holdings),
-        nodes=len(holdings),
-    )

@@ -24,29 +24,24 @@ from nsqfast.nsqadmin.web.view import MadeView
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
-class Export:
-    """Serves /ui/export; `view_at` finds the View of an address, LookupError if there is none."""
+ViewAt = Callable[[web.Request, str], Awaitable[MadeView]]
 
-    def __init__(
-        self, context: Context, view_at: Callable[[web.Request, str], Awaitable[MadeView]]
-    ) -> None:
-        self._context = context
-        self._view_at = view_at
 
-    async def serve(self, request: web.Request) -> web.Response:
-        view, name = request.query.get("view", ""), request.query.get("table", "")
-        form = read_form(request)
-        try:
-            table = (await self._view_at(request, view)).view.tables[name]
-        except LookupError:
-            raise web.HTTPNotFound(text="there is no such table") from None
-        rows = await read_rows(table)
-        place = re.sub(r"[^\w.-]+", "-", self._context.urls.below(urlsplit(view).path) or "")
-        file_name = f"nsqadmin{place if place != '-' else ''}-{name}"
-        answer = await answer_file(form, file_name, [each.key for each in columns_of(table)], rows)
-        target, effect = {"view": view, "table": name}, {"format": form, "rows": len(rows)}
-        await self._context.audit.note(request, "export", target, effect=effect)
-        return answer
+async def export_table(context: Context, view_at: ViewAt, request: web.Request) -> web.Response:
+    """Serve /ui/export; `view_at` finds the View of an address, LookupError if there is none."""
+    view, name = request.query.get("view", ""), request.query.get("table", "")
+    form = read_form(request)
+    try:
+        table = (await view_at(request, view)).view.tables[name]
+    except LookupError:
+        raise web.HTTPNotFound(text="there is no such table") from None
+    rows = await read_rows(table)
+    place = re.sub(r"[^\w.-]+", "-", context.urls.below(urlsplit(view).path) or "")
+    file_name = f"nsqadmin{place if place != '-' else ''}-{name}"
+    answer = await answer_file(form, file_name, [each.key for each in columns_of(table)], rows)
+    target, effect = {"view": view, "table": name}, {"format": form, "rows": len(rows)}
+    await context.audit.note(request, "export", target, effect=effect)
+    return answer
 
 
 def read_form(request: web.Request) -> str:

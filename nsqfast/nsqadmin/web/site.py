@@ -23,7 +23,7 @@ from nsqfast.nsqadmin.access.users import USER_KEY, Role, user_of
 from nsqfast.nsqadmin.cluster.model import EMPTY
 from nsqfast.nsqadmin.context import Context, context_of
 from nsqfast.nsqadmin.web.charts import SeriesHandler
-from nsqfast.nsqadmin.web.export import Export
+from nsqfast.nsqadmin.web.export import export_table
 from nsqfast.nsqadmin.web.pages.audit import AUDIT_PAGE
 from nsqfast.nsqadmin.web.pages.channel import CHANNEL_PAGE
 from nsqfast.nsqadmin.web.pages.nodes import LOOKUP_PAGE, NODE_PAGE, NODES_PAGE
@@ -82,7 +82,8 @@ class Site:
         app.router.add_get("/ui/live", self.serve_changes)
         app.router.add_get("/ui/series", SeriesHandler(self._context).serve)
         app.router.add_get("/ui/theme", set_theme)
-        app.router.add_get("/ui/export", export_only(Export(self._context, self.view_at).serve))
+        export = functools.partial(export_table, self._context, self.view_at)
+        app.router.add_get("/ui/export", export_only(export))
         app[PAGES_KEY] = self
 
     async def serve(self, page: Page, request: web.Request) -> web.Response:

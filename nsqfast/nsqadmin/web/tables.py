@@ -153,14 +153,26 @@ def link(
 
 
 def chips(
-    key: str, label: str, states: Callable[[T], Sequence[State]], priority: int = 2
+    key: str,
+    label: str,
+    states: Callable[[T], Sequence[State]],
+    priority: int = 2,
+    value: Callable[[T], Value] | None = None,
 ) -> Column[T]:
-    """A column of chips; their words are exported."""
+    """A column of chips. Their words are exported, or the value, by which it can be sorted then."""
 
     def words(item: T) -> str:
         return ", ".join(state.word for state in states(item))
 
-    return Column(key, label, words, kind="chips", priority=priority, chips=states, can_sort=False)
+    return Column(
+        key,
+        label,
+        value or words,
+        kind="chips",
+        priority=priority,
+        chips=states,
+        can_sort=value is not None,
+    )
 
 
 @dataclass(slots=True)

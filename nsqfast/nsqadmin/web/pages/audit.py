@@ -2,7 +2,7 @@
 
 from nsqfast.nsqadmin.access.audit import Entry
 from nsqfast.nsqadmin.web.request import PageRequest
-from nsqfast.nsqadmin.web.tables import Column, Searchable, TableSpec, make_table
+from nsqfast.nsqadmin.web.tables import Column, Searchable, TableSpec, chips, make_table
 from nsqfast.nsqadmin.web.texts import Kind, State, Timed, plural
 from nsqfast.nsqadmin.web.view import Page, View
 
@@ -64,6 +64,10 @@ def result_text(entry: Entry) -> str:
     return str(entry.effect.get("reason", ""))
 
 
+def outcome_states(entry: Entry) -> list[State]:
+    return [State(KINDS[entry.outcome], entry.outcome)]
+
+
 TABLE: TableSpec[Entry] = TableSpec(
     name="audit",
     caption="What was done",
@@ -71,14 +75,7 @@ TABLE: TableSpec[Entry] = TableSpec(
         Column("time", "Time", lambda entry: entry.time, time_text),
         Column("action", "Action", lambda entry: entry.action),
         Column("target", "Target", target_text, priority=2),
-        Column(
-            "outcome",
-            "Outcome",
-            lambda entry: entry.outcome,
-            chips=lambda entry: (State(KINDS[entry.outcome], entry.outcome),),
-            kind="chips",
-            priority=2,
-        ),
+        chips("outcome", "Outcome", outcome_states, 2, lambda entry: entry.outcome),
         Column("effect", "Effect", effect_text, priority=2, is_named=False),
         Column("user", "User", lambda entry: entry.user, priority=2),
         Column("role", "Role", lambda entry: entry.role, priority=4),

@@ -29,6 +29,7 @@ from nsqfast.nsqadmin.web.pages.shares import (
     make_part_facts,
     pause_actions,
     paused_state,
+    place_of,
 )
 from nsqfast.nsqadmin.web.request import GROWS_S_MIN, PageRequest
 from nsqfast.nsqadmin.web.tables import Column, Searchable, TableSpec, chips, make_table, number
@@ -97,11 +98,9 @@ def attribute_states(row: ConsumerRow) -> list[State]:
     if client.authed:
         parts = [client.auth_identity, client.auth_identity_url]
         states.append(State("info", "authenticated", " ".join(part for part in parts if part)))
-    place = "/".join(part for part in (client.topology_region, client.topology_zone) if part)
-    if place:
+    if place := place_of(client):
         states.append(State("info", place, "region/zone"))
-    near = nearness(row)
-    if near:
+    if near := nearness(row):
         states.append(State("ok", "same zone" if near == 2 else "same region", "as its nsqd"))
     return states
 

@@ -23,7 +23,7 @@ from nsqfast.nsqadmin.web.charts import (
     published_chart,
 )
 from nsqfast.nsqadmin.web.pages.problems import own_problems
-from nsqfast.nsqadmin.web.pages.shares import in_s, node_state
+from nsqfast.nsqadmin.web.pages.shares import in_s, node_state, place_of
 from nsqfast.nsqadmin.web.request import PageRequest
 from nsqfast.nsqadmin.web.tables import (
     Column,
@@ -118,17 +118,8 @@ NODES: TableSpec[NodeFacts] = TableSpec(
             hint="Of the file system with its data; only nsqfast-nsqd says",
         ),
         Column("version", "Version", lambda facts: facts.node.version, priority=3),
-        Column(
-            "tcp_port", "TCP port", lambda facts: facts.node.tcp_port, kind="number", priority=4
-        ),
-        Column(
-            "zone",
-            "Zone",
-            lambda facts: "/".join(
-                filter(None, (facts.node.topology_region, facts.node.topology_zone))
-            ),
-            priority=4,
-        ),
+        number("tcp_port", "TCP port", lambda facts: facts.node.tcp_port, 4, str),
+        Column("zone", "Zone", lambda facts: place_of(facts.node), priority=4),
         number("up", "Up for", _up_s, 4, texts.duration),
     ),
     key=lambda facts: facts.node.key,
@@ -280,13 +271,7 @@ REGISTRATIONS: TableSpec[Registration] = TableSpec(
     caption="nsqlookupd",
     columns=(
         Column("address", "nsqlookupd", lambda each: each.address),
-        Column(
-            "state",
-            "State",
-            lambda each: each.states[0].word,
-            chips=lambda each: each.states,
-            kind="chips",
-        ),
+        chips("state", "State", lambda each: each.states, 1, lambda each: each.states[0].word),
         Column("remote", "Connected from", lambda each: each.remote_address, priority=2),
     ),
     key=lambda each: each.address,

@@ -11,7 +11,15 @@ from nsqfast.nsqadmin.problems.report import Problem
 from nsqfast.nsqadmin.problems.silences import Scope, Silence
 from nsqfast.nsqadmin.web import texts
 from nsqfast.nsqadmin.web.request import PageRequest
-from nsqfast.nsqadmin.web.tables import Column, Searchable, Table, TableSpec, make_table, number
+from nsqfast.nsqadmin.web.tables import (
+    Column,
+    Searchable,
+    Table,
+    TableSpec,
+    chips,
+    make_table,
+    number,
+)
 from nsqfast.nsqadmin.web.texts import State
 from nsqfast.nsqadmin.web.view import Page, View
 
@@ -92,14 +100,7 @@ def evidence_text(text: str) -> str:
 
 COLUMNS: tuple[Column[Problem], ...] = (
     Column("where", "Where", object_text, href=object_address),
-    Column(
-        "severity",
-        "Severity",
-        lambda problem: ORDER[problem.severity.value],
-        chips=severity_states,
-        kind="chips",
-        priority=2,
-    ),
+    chips("severity", "Severity", severity_states, 2, lambda each: ORDER[each.severity.value]),
     Column("rule", "Problem", rule_text, priority=2, is_named=False),
     number("since", "Since", lambda problem: problem.since, 2, texts.clock),
     Column(

@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 
-from nsqfast.nsqadmin.cluster.answers import ChannelStats, DrainFigures
+from nsqfast.nsqadmin.cluster.answers import ChannelStats, Client, DrainFigures
 from nsqfast.nsqadmin.cluster.model import Channel, Cluster, Node, NodePart, NodeState, Topic
 from nsqfast.nsqadmin.context import Context
 from nsqfast.nsqadmin.problems.report import Problem
@@ -42,6 +43,11 @@ def in_s(item: Topic | Channel | Node | NodePart) -> float | None:
 
 def out_s(item: Channel | NodePart) -> float | None:
     return item.rates.out_s if item.rates else None
+
+
+def place_of(one: Node | Client) -> str:
+    """`REGION/ZONE`, as far as they are known."""
+    return "/".join(part for part in (one.topology_region, one.topology_zone) if part)
 
 
 def node_state(node: Node, at: float) -> State:
@@ -134,10 +140,16 @@ def rule_words(rule: str) -> str:
     return rule.replace("_", " ")
 
 
-def oldest_title(channel: Channel) -> str:
-    return "at least" if channel.oldest_is_minimum else ""
-
-
+# Of a Channel, or of TopicFacts.
+OLDEST: Column[Any] = number(
+    "oldest",
+    "Oldest",
+    lambda each: each.oldest_s,
+    3,
+    texts.duration,
+    title=lambda each: "at least" if each.oldest_is_minimum else "",
+    hint="Estimated age of the message that waits longest",
+)
 CHANNELS: TableSpec[Channel] = TableSpec(
     name="channels",
     caption="Channels",
@@ -170,15 +182,7 @@ CHANNELS: TableSpec[Channel] = TableSpec(
             texts.rate,
         ),
         number("timed_out", "Timed out", lambda channel: channel.counts.timeout_count, 4),
-        number(
-            "oldest",
-            "Oldest",
-            lambda channel: channel.oldest_s,
-            3,
-            texts.duration,
-            title=oldest_title,
-            hint="Estimated age of the message that waits longest",
-        ),
+        OLDEST,
         number("consumers", "Consumers", lambda channel: channel.counts.client_count, 2),
         Column(
             "trend",

@@ -19,6 +19,7 @@ from nsqfast.nsqadmin.web.charts import (
 from nsqfast.nsqadmin.web.pages.problems import own_problems, problems_by
 from nsqfast.nsqadmin.web.pages.shares import (
     CHANNELS,
+    OLDEST,
     TOPIC_NODES,
     channel_states,
     find_topic,
@@ -133,18 +134,6 @@ def _spark(request: PageRequest, facts: TopicFacts) -> Sequence[float | None]:
     return request.context.history.sparkline(("topic", facts.name), *keys)
 
 
-def oldest_column() -> Column[TopicFacts]:
-    return number(
-        "oldest",
-        "Oldest",
-        lambda facts: facts.oldest_s,
-        3,
-        texts.duration,
-        title=lambda facts: "at least" if facts.oldest_is_minimum else "",
-        hint="Estimated age of the message that waits longest",
-    )
-
-
 COLUMNS: Sequence[Column[TopicFacts]] = (
     Column("name", "Topic", lambda facts: facts.name, href=_topic_address),
     chips("state", "State", topic_states),
@@ -163,7 +152,7 @@ COLUMNS: Sequence[Column[TopicFacts]] = (
         texts.slope,
         hint="Of the depth, over the last five minutes",
     ),
-    oldest_column(),
+    OLDEST,
     number("in_flight", "In flight", lambda facts: facts.in_flight_count, 4),
     number("channels", "Channels", lambda facts: facts.channel_count, 4),
     number("consumers", "Consumers", lambda facts: facts.consumer_count, 3),
