@@ -130,7 +130,8 @@ def effect_of(action: Action, target: Target, order_id: str) -> Effect:
         topic=item.topic,
         channel=item.channel,
         title=f"{action.capitalize()} {object_of(action, item, node)}",
-        button=f"{action.capitalize()} {item.short_name}" + (f" on {node}" if node else ""),
+        button=f"{action.capitalize()} {item.channel or item.topic}"
+        + (f" on {node}" if node else ""),
         lines=lines,
         confirm=item.name if action.wants_name else "",
         loses=loses(action),

@@ -77,7 +77,7 @@ class Job:
         """Targets whose pause state this job changed, which an undo has to revert."""
         changed: list[Target] = []
         was = self.action is Action.UNPAUSE
-        for done in self.done if self.action.is_undoable else ():
+        for done in self.done if self.action in OPPOSITE else ():
             told = {result.node for result in done.results if result.ok}
             holdings = [h for h in done.target.holdings if h.node in told and h.paused is was]
             if holdings:

@@ -29,16 +29,12 @@ class Action(StrEnum):
     TOMBSTONE = "tombstone"
 
     @property
-    def is_undoable(self) -> bool:
-        """It loses nothing, so it needs no question."""
-        return self in (Action.PAUSE, Action.UNPAUSE)
-
-    @property
     def wants_name(self) -> bool:
         """The user has to type the name of what is lost."""
         return self in (Action.DELETE, Action.EMPTY)
 
 
+# Of actions that lose nothing, and so need no question and can be undone.
 OPPOSITE: Final = {Action.PAUSE: Action.UNPAUSE, Action.UNPAUSE: Action.PAUSE}
 
 
@@ -56,11 +52,6 @@ class Item(msgspec.Struct, frozen=True, order=True):
     def name(self) -> str:
         """The name that the user has to type."""
         return f"{self.topic}/{self.channel}" if self.channel else self.topic
-
-    @property
-    def short_name(self) -> str:
-        """For places where the topic is clear."""
-        return self.channel or self.topic
 
 
 class Order(msgspec.Struct):

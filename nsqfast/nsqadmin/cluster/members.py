@@ -88,8 +88,7 @@ class Question:
             self._miss(now, f"no answer for {late_s:.1f} s")
             return False
         self._task = None
-        error = "cancelled" if task.cancelled() else _result(task)
-        if error:
+        if error := _error_of(task):
             self._miss(now, error)
             return False
         self.misses, self.error, self.answered_at = 0, "", now
@@ -120,7 +119,9 @@ class Question:
             self.state, self.since = state, now
 
 
-def _result(task: asyncio.Task[str]) -> str:
+def _error_of(task: asyncio.Task[str]) -> str:
+    if task.cancelled():
+        return "cancelled"
     error = task.exception()
     return task.result() if error is None else f"{type(error).__name__}: {error}"
 

@@ -128,9 +128,6 @@ class Cases:
     def __len__(self) -> int:
         return len(self._cases)
 
-    def __contains__(self, key: Key) -> bool:
-        return key in self._cases
-
     def kept(self, count_max: int) -> Iterator[KeptCase]:
         """The first of those that are reported; ticks may be judged meanwhile."""
         for _, _, key in self._order[:count_max]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from nsqfast.nsqadmin.cluster.answers import DrainFigures
-from nsqfast.nsqadmin.cluster.model import Cluster, Lookupd, Node, NodeState
+from nsqfast.nsqadmin.cluster.model import Lookupd, Node, NodeState
 from nsqfast.nsqadmin.cluster.probes import Disk, Probes
 from nsqfast.nsqadmin.options import Options
 from nsqfast.nsqadmin.problems.cases import Cases, Finding, Key, Known, Rule, Severity
@@ -115,7 +115,8 @@ class NodeRules:
             return Known.GOOD if key.node in cluster.lookupds else Known.GONE
         if key.node not in cluster.nodes:
             return Known.GONE
-        if key.rule == DISAGREE and _answering(cluster) < 2:
+        answering = sum(lookupd.is_up for lookupd in cluster.lookupds.values())
+        if key.rule == DISAGREE and answering < 2:
             return Known.UNKNOWN if len(cluster.lookupds) > 1 else Known.GONE
         is_silent = key.rule != NODE_DOWN and key.node in fresh.silent
         is_unasked = key.rule == DISK_LOW and not self._probes.has_asked_vitals(key.node)
@@ -162,10 +163,6 @@ class NodeRules:
         if node.state is NodeState.UP and 0 < len(missing) < len(asked):
             text = partial(_disagree, missing, len(asked))
             self._add(DISAGREE, node.key, Finding(Severity.WARN, text))
-
-
-def _answering(cluster: Cluster) -> int:
-    return sum(lookupd.is_up for lookupd in cluster.lookupds.values())
 
 
 def _one_line(text: str) -> str:

@@ -62,10 +62,6 @@ class DeliveryWindow:
         """How long it has observed, at most its span."""
         return min(self._now_s - self._began_s, self._span_s)
 
-    @property
-    def is_young(self) -> bool:
-        return self.age_s < self._span_s * YOUNG
-
 
 NO_CONSUMERS = "no_consumers"
 STUCK = "stuck_in_flight"
@@ -285,7 +281,7 @@ class ChannelRules:
         requeued, timed_out = rates.requeue_s * step_s, rates.timeout_s * step_s
         delivered = max(rates.out_s, 0.0) * step_s + requeued + timed_out
         window.add(now_s, requeued, timed_out, delivered)
-        if window.is_young:
+        if window.age_s < self._span_s * YOUNG:
             return
         thresholds, sums = self._of(channel), window.sums()
         for rule, total, warning, critical in (

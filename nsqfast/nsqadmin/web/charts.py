@@ -158,15 +158,11 @@ class Plan:
         keys = [("key", format_key(key)) for key in self.keys]
         return urlencode([*keys, ("columns", columns), ("range", self.range)])
 
-    @property
-    def range_text(self) -> str:
-        return RANGE_NAMES[self.range]
-
     def to_json(self) -> dict[str, Any]:
         places = {key: place for place, key in enumerate(self.keys)}
         return {
             "query": self.query,
-            "range": self.range_text,
+            "range": RANGE_NAMES[self.range],
             "charts": [
                 {
                     "id": chart.id,

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 from nsqfast.net.slices import Slices
 from nsqfast.nsqadmin.cluster.model import Channel, Cluster, NodeState
-from nsqfast.nsqadmin.problems.silences import Silence
 from nsqfast.nsqadmin.web import texts
 from nsqfast.nsqadmin.web.charts import (
     ANY,
@@ -78,16 +77,6 @@ async def find_deepest_channels(cluster: Cluster) -> list[Channel]:
     return heapq.nlargest(WORST, [*worst, *waiting], key=lambda each: each.counts.depth)
 
 
-def nodes_text(cluster: Cluster) -> str:
-    """How many are up: `2 of 3`"""
-    return f"{cluster.totals.nodes_up:,} of {cluster.totals.nodes_known:,}"
-
-
-def silenced_line(silence: Silence) -> str:
-    until = texts.stamp(silence.until)
-    return texts.Timed("Everything is silenced until ", until, f": {silence.reason}")
-
-
 async def build_overview(request: PageRequest) -> View:
     cluster, totals = request.cluster, request.cluster.totals
     plan = make_plan(request.query, request.context.options.history_ns / 1e9, CHARTS)
@@ -98,6 +87,10 @@ async def build_overview(request: PageRequest) -> View:
     nodes = sorted(cluster.nodes.values(), key=lambda each: each.state is NodeState.UP)
     rows = [NodeFacts(node, cluster.at, len(cluster.lookupds)) for node in nodes]
     silence = request.context.problems.silences.find("", "", "")
+    silenced = ""
+    if silence:
+        until = texts.stamp(silence.until)
+        silenced = texts.Timed("Everything is silenced until ", until, f": {silence.reason}")
     found = [each for each in request.context.problems.found if not each.muted_until]
     return View(
         "Overview",
@@ -107,8 +100,8 @@ async def build_overview(request: PageRequest) -> View:
             "depth": texts.short(totals.depth),
             "in_flight": texts.short(totals.in_flight_count),
             "requeue": texts.rate(totals.requeue_s),
-            "nodes": nodes_text(cluster),
-            "silenced": silenced_line(silence) if silence else "",
+            "nodes": f"{totals.nodes_up:,} of {totals.nodes_known:,}",
+            "silenced": silenced,
         },
         shown={"silenced": bool(silence)},
         tables={

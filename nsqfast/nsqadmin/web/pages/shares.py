@@ -129,15 +129,12 @@ def problem_states(problems: Sequence[Problem]) -> list[State]:
         worst.setdefault(problem.rule, problem)
     return [
         State(
-            "off" if problem.muted_until else problem.severity.value, rule_words(rule), problem.text
+            "off" if problem.muted_until else problem.severity.value,
+            rule.replace("_", " "),
+            problem.text,
         )
         for rule, problem in worst.items()
     ]
-
-
-def rule_words(rule: str) -> str:
-    """`no_consumers` becomes `no consumers`."""
-    return rule.replace("_", " ")
 
 
 # Of a Channel, or of TopicFacts.
