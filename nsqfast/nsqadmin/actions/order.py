@@ -86,8 +86,13 @@ class Order(msgspec.Struct):
 
 async def read_json(request: web.Request, kind: type[T]) -> T:
     """The JSON of a request's body; 400 says what is wrong with it."""
+    return decode_json(await request.read(), kind)
+
+
+def decode_json(body: bytes, kind: type[T]) -> T:
+    """400 says what is wrong with it."""
     try:
-        return msgspec.json.decode(await request.read(), type=kind)
+        return msgspec.json.decode(body, type=kind)
     except (msgspec.DecodeError, RecursionError) as error:
         raise web.HTTPBadRequest(text=f"The body is not what was expected: {error}") from None
 
@@ -101,6 +106,17 @@ async def read_body(request: web.Request, kind: type[T]) -> T:
         return msgspec.convert(given, kind, strict=False)
     except msgspec.ValidationError as error:
         raise web.HTTPBadRequest(text=f"The form is not what was expected: {error}") from None
+
+
+async def read_limited(request: web.Request, size_max: int) -> bytes:
+    """The whole body; one byte more than `size_max` shows that it is too large."""
+    body = bytearray()
+    while len(body) <= size_max:
+        piece = await request.content.read(size_max + 1 - len(body))
+        if not piece:
+            break
+        body += piece
+    return bytes(body)
 
 
 async def read_order(request: web.Request) -> Order:

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 import msgspec
 from aiohttp import web
 
-from nsqfast.nsqadmin.actions.order import Action, Item, check_name
+from nsqfast.nsqadmin.actions.order import Action, Item, check_name, decode_json, read_limited
 from nsqfast.nsqadmin.actions.targets import Targets
 from nsqfast.nsqadmin.cluster.client import UpstreamError, cause_of
 from nsqfast.nsqadmin.cluster.model import NodeState
@@ -91,18 +91,12 @@ class Publish:
 
 async def _read(request: web.Request) -> Publication:
     # Larger than the server's limit for other requests: nsqd decides what is too large.
-    size, pieces = 0, []
-    async for piece in request.content.iter_any():
-        size += len(piece)
-        if size > REQUEST_SIZE_MAX:
-            raise web.HTTPRequestEntityTooLarge(
-                REQUEST_SIZE_MAX, text=f"Not sent: larger than {REQUEST_SIZE_MAX >> 20} MiB."
-            )
-        pieces.append(piece)
-    try:
-        given = msgspec.json.decode(b"".join(pieces), type=Publication)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise web.HTTPBadRequest(text=f"The body is not what was expected: {error}") from None
+    body = await read_limited(request, REQUEST_SIZE_MAX)
+    if len(body) > REQUEST_SIZE_MAX:
+        raise web.HTTPRequestEntityTooLarge(
+            REQUEST_SIZE_MAX, text=f"Not sent: larger than {REQUEST_SIZE_MAX >> 20} MiB."
+        )
+    given = decode_json(body, Publication)
     check_name(given.topic, "topic")
     if not 1 <= given.count <= COUNT_MAX:
         raise web.HTTPBadRequest(text=f"count has to be 1 to {COUNT_MAX}")

@@ -4,6 +4,7 @@ import json
 
 from aiohttp import web
 
+from nsqfast.nsqadmin.actions.order import read_limited
 from nsqfast.nsqadmin.api.answers import ApiError
 from nsqfast.nsqadmin.cluster.answers import quote_character
 from nsqfast.wire.gojson import decode_record
@@ -20,20 +21,9 @@ _GO_TYPES = {
 }
 
 
-async def read_body(request: web.Request) -> bytes:
-    """The whole body; one byte more than BODY_SIZE_MAX shows that it is too large."""
-    body = bytearray()
-    while len(body) <= BODY_SIZE_MAX:
-        piece = await request.content.read(BODY_SIZE_MAX + 1 - len(body))
-        if not piece:
-            break
-        body += piece
-    return bytes(body)
-
-
 async def read_strings(request: web.Request, *names: str) -> dict[str, str]:
     """These members of a JSON object, '' for missing ones; ApiError 400 with the decoder's text."""
-    body = await read_body(request)
+    body = await read_limited(request, BODY_SIZE_MAX)
     if len(body) > BODY_SIZE_MAX:
         raise ApiError(413, "BODY_TOO_BIG")
     text = body.decode("utf-8", "replace").lstrip(" \t\r\n")

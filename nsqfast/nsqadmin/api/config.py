@@ -11,8 +11,9 @@ from aiohttp import web
 
 from nsqfast.net.masks import masked, place_of
 from nsqfast.nsqadmin.access.origin import parse_peer_ip
+from nsqfast.nsqadmin.actions.order import read_limited
 from nsqfast.nsqadmin.api.answers import V1, ApiError, answer
-from nsqfast.nsqadmin.api.bodies import BODY_SIZE_MAX, read_body
+from nsqfast.nsqadmin.api.bodies import BODY_SIZE_MAX
 from nsqfast.nsqadmin.checks import parse_cidr
 from nsqfast.nsqadmin.context import Context
 from nsqfast.nsqadmin.options import PROGRAM, Options
@@ -42,7 +43,7 @@ class Config:
 
     async def put(self, request: web.Request) -> web.Response:
         self._check_address(request)
-        body = await read_body(request)
+        body = await read_limited(request, BODY_SIZE_MAX)
         if not body or len(body) > BODY_SIZE_MAX:
             raise ApiError(413, "INVALID_VALUE")
         name = request.match_info["name"]
