@@ -87,9 +87,7 @@ def _check_listener(address: str) -> None:
 
 
 def _check_graphite(options: Options) -> None:
-    if not options.proxy_graphite:
-        return
-    if not is_http_url(options.graphite_url):
+    if options.proxy_graphite and not is_http_url(options.graphite_url):
         raise OptionsError(
             f"failed to parse --graphite-url ({options.graphite_url}) - "
             "--proxy-graphite needs one that begins with http:// or https://"

@@ -61,11 +61,12 @@ class NodeActions:
 
     def add_routes(self, router: web.UrlDispatcher) -> None:
         router.add_post("/ui/clients/disconnect", admin_only(self.disconnect))
+        acknowledge = partial(self._tell, "/unclean_start/acknowledge")
         for path, word, done, command in (
             ("forget", "forget_node", "forgotten", self._forget),
-            ("acknowledge", "acknowledge_unclean_start", "acknowledged", self._acknowledge),
+            ("acknowledge", "acknowledge_unclean_start", "acknowledged", acknowledge),
             ("drain", "drain_node", "begun", self._drain),
-            ("drain/cancel", "cancel_drain", "cancelled", self._cancel_drain),
+            ("drain/cancel", "cancel_drain", "cancelled", partial(self._tell, "/drain/cancel")),
         ):
             handler = partial(self._serve, word, done, command)
             router.add_post(f"/ui/nodes/{path}", admin_only(handler))
@@ -90,25 +91,19 @@ class NodeActions:
     async def _forget(self, wanted: NodeOrder) -> str:
         return self._context.poller.members.forget(wanted.node)
 
-    async def _acknowledge(self, wanted: NodeOrder) -> str:
-        return await self._tell(wanted.node, "/unclean_start/acknowledge")
-
     async def _drain(self, wanted: NodeOrder) -> str:
         if wanted.confirm != wanted.node:
             return f"confirm has to be {wanted.node}"
         query = f"?{urlencode({'deadline': wanted.deadline})}" if wanted.deadline else ""
-        return await self._tell(wanted.node, f"/drain{query}")
+        return await self._tell(f"/drain{query}", wanted)
 
-    async def _cancel_drain(self, wanted: NodeOrder) -> str:
-        return await self._tell(wanted.node, "/drain/cancel")
-
-    async def _tell(self, key: str, path: str) -> str:
+    async def _tell(self, path: str, wanted: NodeOrder) -> str:
         # Users must not make us send requests to arbitrary addresses.
-        node = self._context.poller.cluster.nodes.get(key)
+        node = self._context.poller.cluster.nodes.get(wanted.node)
         if node is None:
-            return f"the cluster has no node {key}"
+            return f"the cluster has no node {wanted.node}"
         try:
-            await self._context.upstream.post(key, path)
+            await self._context.upstream.post(wanted.node, path)
         except UpstreamError as error:
             return explain_refusal(node, error)
         return ""

@@ -129,11 +129,7 @@ class Targets:
     async def ask(self, nodes: Iterable[str], item: Item, *, is_whole: bool) -> list[Holding]:
         """Holdings in the same order. A topic as a whole counts with its channels."""
         slots = asyncio.Semaphore(NODES_AT_ONCE)
-        query = (
-            {"topic": item.topic, "channel": item.channel}
-            if item.channel
-            else {"topic": item.topic}
-        )
+        query = {"topic": item.topic} | ({"channel": item.channel} if item.channel else {})
         path = "/stats?format=json&include_clients=false&include_mem=false&" + urlencode(query)
 
         async def ask_one(node: str) -> Holding:

@@ -29,11 +29,8 @@ class Config:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._options = context.options
-        self._network = (
-            parse_cidr(self._options.allow_config_from_cidr)
-            if self._options.allow_config_from_cidr
-            else None
-        )
+        cidr = context.options.allow_config_from_cidr
+        self._network = parse_cidr(cidr) if cidr else None
         self._known = by_key(Options)
 
     async def get(self, request: web.Request) -> web.Response:

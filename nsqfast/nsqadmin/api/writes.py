@@ -1,7 +1,6 @@
 """POST and DELETE below /api: create, delete, pause, unpause, empty, tombstone. Admins only, and audited."""
 
 from collections.abc import Awaitable
-from typing import get_args
 
 from aiohttp import web
 
@@ -12,13 +11,13 @@ from nsqfast.nsqadmin.api.bodies import read_strings
 from nsqfast.nsqadmin.cluster.answers import NobodyAnsweredError
 from nsqfast.nsqadmin.cluster.discovery import Discovery
 from nsqfast.nsqadmin.cluster.history import mark_action
-from nsqfast.nsqadmin.cluster.steps import ScriptActions, Verb
+from nsqfast.nsqadmin.cluster.steps import ScriptActions
 from nsqfast.nsqadmin.context import Context
 from nsqfast.nsqadmin.results import Result, outcome_of
 from nsqfast.wire.names import is_valid_name
 from nsqfast.wire.refusals import REFUSED
 
-VERBS = {verb: verb for verb in get_args(Verb)}
+VERBS = ("pause", "unpause", "empty")
 
 Target = dict[str, str]
 
@@ -61,8 +60,8 @@ class Writes:
         return self._answer(results)
 
     async def act(self, request: web.Request) -> web.Response:
-        verb = VERBS.get((await read_strings(request, "action"))["action"])
-        if verb is None:
+        verb = (await read_strings(request, "action"))["action"]
+        if verb not in VERBS:
             raise ApiError(400, "INVALID_ACTION")
         target = dict(request.match_info)
         action = f"{verb}_{_kind(target)}"
@@ -78,7 +77,7 @@ class Writes:
 
     async def delete(self, request: web.Request) -> web.Response:
         target = dict(request.match_info)
-        done = self._steps.delete(**target)
+        done = self._steps.act("delete", **target)
         return self._answer(await self._do(request, f"delete_{_kind(target)}", target, done))
 
     async def tombstone(self, request: web.Request) -> web.Response:

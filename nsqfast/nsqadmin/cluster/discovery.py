@@ -6,6 +6,7 @@ describes a node, later ones only add their connection to it.
 """
 
 import asyncio
+import contextlib
 import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -222,13 +223,9 @@ class Discovery:
         if self.lookupds:
             found = await self._ask_lookupds(LookupdClient.topics)
             return Found(join_sorted(topics for _, topics in found.value), found.failures)
-        names = await self._read_all(NSQD, self._options.nsqd_http_addresses, BARE, _Names)
-        return Found(
-            join_sorted(
-                [one.topic_name for one in answer.topics or ()] for _, answer in names.value
-            ),
-            names.failures,
-        )
+        answers = await self._read_all(self._options.nsqd_http_addresses, BARE, _Names)
+        names = ([one.topic_name for one in answer.topics or ()] for _, answer in answers.value)
+        return Found(join_sorted(names), answers.failures)
 
     async def inactive_topics(self) -> Found[dict[str, tuple[str, ...]]]:
         """Topics that no nsqd has, with their channels; only nsqlookupd knows them."""
@@ -237,23 +234,18 @@ class Discovery:
             return Found({}, known.failures)
         slots = asyncio.Semaphore(INACTIVE_AT_ONCE)
 
-        async def look(topic: str) -> tuple[str, tuple[str, ...]] | None:
+        async def find_inactive(topic: str) -> tuple[str, tuple[str, ...]] | None:
+            channels: tuple[str, ...] = ()
             async with slots:
-                try:
-                    return (
-                        None if (await self.producers(topic)).value else await with_channels(topic)
-                    )
-                except NobodyAnsweredError:
-                    return await with_channels(topic)
+                with contextlib.suppress(NobodyAnsweredError):
+                    if (await self.producers(topic)).value:
+                        return None
+                with contextlib.suppress(NobodyAnsweredError):
+                    channels = (await self.channels(topic)).value
+            return topic, channels
 
-        async def with_channels(topic: str) -> tuple[str, tuple[str, ...]]:
-            try:
-                return topic, (await self.channels(topic)).value
-            except NobodyAnsweredError:
-                return topic, ()
-
-        looked = await asyncio.gather(*map(look, known.value))
-        return Found(dict(filter(None, looked)), known.failures)
+        found = await asyncio.gather(*map(find_inactive, known.value))
+        return Found(dict(filter(None, found)), known.failures)
 
     async def channels(self, topic: str) -> Found[tuple[str, ...]]:
         """The names of a topic's channels that nsqlookupd knows, sorted."""
@@ -332,7 +324,7 @@ class Discovery:
         path += "&channel=" + quote_plus(channel) if channel else ""
         path += "" if with_clients else "&include_clients=false"
         known = {node.key: node for node in nodes}
-        found = await self._read_all(NSQD, list(known), path, NsqdStats)
+        found = await self._read_all(list(known), path, NsqdStats)
         return Found([(known[key], stats) for key, stats in found.value], found.failures)
 
     async def counts(
@@ -359,9 +351,9 @@ class Discovery:
         )
 
     async def _read_all(
-        self, kind: str, addresses: Sequence[str], path: str, message: type[T]
+        self, addresses: Sequence[str], path: str, message: type[T]
     ) -> Found[list[tuple[str, T]]]:
-        return await ask_all(kind, addresses, lambda one: self._upstream.read(one, path, message))
+        return await ask_all(NSQD, addresses, lambda one: self._upstream.read(one, path, message))
 
 
 async def _join_nodes(

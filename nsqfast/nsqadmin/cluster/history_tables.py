@@ -339,10 +339,8 @@ class HistoryTable:
         self.totals, self.raw = stored.totals, stored.raw
         capacity, width = len(stored.fine.blocks) * BLOCK, len(self.columns)
         self._seen = np.full(capacity, now)
-        self._sums, self._numbers = (
-            np.zeros((capacity, width)),
-            np.zeros((capacity, width), np.int64),
-        )
+        self._sums = np.zeros((capacity, width))
+        self._numbers = np.zeros((capacity, width), np.int64)
         taken = set(self.slots.values())
         self._free = [slot for slot in range(capacity - 1, -1, -1) if slot not in taken]
 

@@ -3,15 +3,12 @@
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
 from urllib.parse import urlencode
 
 from nsqfast.nsqadmin.cluster.answers import NobodyAnsweredError, UpstreamError
 from nsqfast.nsqadmin.cluster.client import Upstream
 from nsqfast.nsqadmin.cluster.discovery import NSQLOOKUPD, Discovery
 from nsqfast.nsqadmin.results import Result
-
-Verb: TypeAlias = Literal["pause", "unpause", "empty"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,16 +121,9 @@ class ScriptActions:
         steps = steps_of("create", topic, channel, lookupds=(), nodes=nodes)
         return results + found.failures + await self._tell(steps)
 
-    async def delete(self, topic: str, channel: str = "") -> list[Result]:
-        """Delete it from every nsqlookupd, then from every nsqd that has it."""
+    async def act(self, action: str, topic: str, channel: str = "") -> list[Result]:
+        """Delete it from every nsqlookupd, then from every nsqd that has it; other actions are for these alone."""
         # Once nsqlookupd has forgotten the topic, nobody knows any more which nodes have it.
-        return await self._tell_producers("delete", topic, channel)
-
-    async def act(self, verb: Verb, topic: str, channel: str = "") -> list[Result]:
-        """Act on every nsqd that has the topic, without notifying nsqlookupd."""
-        return await self._tell_producers(verb, topic, channel)
-
-    async def _tell_producers(self, action: str, topic: str, channel: str) -> list[Result]:
         found = await self._discovery.producers(topic)
         nodes = [node.key for node in found.value]
         steps = steps_of(action, topic, channel, lookupds=self._discovery.lookupds, nodes=nodes)
