@@ -92,14 +92,14 @@ class Metrics:
 
     def _problems(self) -> Iterator[Metric]:
         problems = self._context.problems
-        rows = {
+        rows: dict[tuple[str, ...], float] = {
             (one.rule, one.severity.value, one.topic, one.channel, one.node): 1.0
             for one in problems.found
             if not one.muted_until
         }
         yield _gauges("problem", PROBLEM_LABELS, rows)
-        counts = {(severity.value,): count for severity, count in problems.counts.items()}
-        yield _gauges("problems", ("severity",), counts)
+        counts = {severity.value: count for severity, count in problems.counts.items()}
+        yield _by_label("problems", "severity", counts)
         yield _gauge("problems_muted", len(problems.found) - len(rows))
 
     def _poll(self) -> Iterator[Metric]:
@@ -116,10 +116,10 @@ class Metrics:
     def _cluster(self) -> Iterator[Metric]:
         cluster, upstream = self._context.poller.cluster, self._context.upstream
         states = Counter(node.state for node in cluster.nodes.values())
-        yield _gauges("nodes", ("state",), {(state.value,): states[state] for state in NodeState})
+        yield _by_label("nodes", "state", {state.value: states[state] for state in NodeState})
         up = sum(lookupd.is_up for lookupd in cluster.lookupds.values())
-        lookupds = {("up",): up, ("down",): len(cluster.lookupds) - up}
-        yield _gauges("lookupds", ("state",), lookupds)
+        lookupds = {"up": up, "down": len(cluster.lookupds) - up}
+        yield _by_label("lookupds", "state", lookupds)
         yield _gauge("topics", len(cluster.topics))
         yield _gauge("channels", sum(len(topic.channels) for topic in cluster.topics.values()))
         yield _counter("upstream_requests", upstream.asked_count)
@@ -137,6 +137,10 @@ def _gauges(
     for values, value in rows.items():
         family.add_metric([readable(text) for text in values], value)
     return family
+
+
+def _by_label(name: str, label: str, counts: Mapping[str, int]) -> Metric:
+    return _gauges(name, (label,), {(value,): count for value, count in counts.items()})
 
 
 def _counter(name: str, value: int) -> Metric:

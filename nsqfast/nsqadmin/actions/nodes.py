@@ -62,12 +62,13 @@ class NodeActions:
     def add_routes(self, router: web.UrlDispatcher) -> None:
         router.add_post("/ui/clients/disconnect", admin_only(self.disconnect))
         acknowledge = partial(self._tell, "/unclean_start/acknowledge")
-        for path, word, done, command in (
+        commands: tuple[tuple[str, str, str, Command], ...] = (
             ("forget", "forget_node", "forgotten", self._forget),
             ("acknowledge", "acknowledge_unclean_start", "acknowledged", acknowledge),
             ("drain", "drain_node", "begun", self._drain),
             ("drain/cancel", "cancel_drain", "cancelled", partial(self._tell, "/drain/cancel")),
-        ):
+        )
+        for path, word, done, command in commands:
             handler = partial(self._serve, word, done, command)
             router.add_post(f"/ui/nodes/{path}", admin_only(handler))
 

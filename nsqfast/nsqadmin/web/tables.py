@@ -240,7 +240,12 @@ def pick_columns(spec: TableSpec[T], *keys: str) -> list[Column[T]]:
 def part_of(spec: TableSpec[T], *keys: str, **changes: Any) -> TableSpec[T]:
     """A smaller version of the table beside others: these columns, and no search."""
     columns = pick_columns(spec, *keys)
-    plain = {"searchable": None, "filters": (), "is_main": False, "columns": columns}
+    plain: dict[str, Any] = {
+        "searchable": None,
+        "filters": (),
+        "is_main": False,
+        "columns": columns,
+    }
     return replace(spec, **(plain | changes))
 
 
