@@ -5,7 +5,6 @@ import hashlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
-from urllib.parse import urlencode
 
 import msgspec
 from aiohttp import web
@@ -18,6 +17,7 @@ from nsqfast.nsqadmin.cluster.answers import (
     NobodyAnsweredError,
     NsqdStats,
     TopicStats,
+    stats_path,
 )
 from nsqfast.nsqadmin.cluster.client import UpstreamError
 from nsqfast.nsqadmin.cluster.discovery import Discovery
@@ -129,8 +129,7 @@ class Targets:
     async def ask(self, nodes: Iterable[str], item: Item, *, is_whole: bool) -> list[Holding]:
         """Holdings in the same order. A topic as a whole counts with its channels."""
         slots = asyncio.Semaphore(NODES_AT_ONCE)
-        query = {"topic": item.topic} | ({"channel": item.channel} if item.channel else {})
-        path = "/stats?format=json&include_clients=false&include_mem=false&" + urlencode(query)
+        path = stats_path(item.topic, item.channel)
 
         async def ask_one(node: str) -> Holding:
             async with slots:

@@ -11,6 +11,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Annotated, TypeVar
+from urllib.parse import quote_plus
 
 import msgspec
 
@@ -258,6 +259,16 @@ class ListedNames(msgspec.Struct, gc=False):
 
     topics: list[str] | None = None
     channels: list[str] | None = None
+
+
+def stats_path(
+    topic: str = "", channel: str = "", *, with_clients: bool = False, with_memory: bool = False
+) -> str:
+    """The question for all topics of an nsqd, or for one, or for a channel of it."""
+    path = f"/stats?format=json&include_mem={'true' if with_memory else 'false'}"
+    path += f"&topic={quote_plus(topic)}" if topic else ""
+    path += f"&channel={quote_plus(channel)}" if channel else ""
+    return path if with_clients else f"{path}&include_clients=false"
 
 
 T = TypeVar("T")

@@ -33,6 +33,7 @@ from nsqfast.nsqadmin.cluster.answers import (
     decode,
     join_sorted,
     sort_names,
+    stats_path,
 )
 from nsqfast.nsqadmin.cluster.body import Body
 from nsqfast.nsqadmin.cluster.client import Upstream
@@ -130,7 +131,7 @@ def node_of_info(info: NodeIdentity, address: str, topics: list[str]) -> Nsqd:
 T = TypeVar("T")
 
 NSQLOOKUPD, NSQD = "nsqlookupd", "nsqd"
-BARE = "/stats?format=json&include_clients=false&include_mem=false"
+BARE = stats_path()
 BEGUN_AT_ONCE = 16  # requests in one turn of the loop
 INACTIVE_AT_ONCE = 16  # topics that each nsqlookupd is asked for at a time
 
@@ -284,7 +285,7 @@ class Discovery:
         """Every nsqd that has a topic; an empty list is an answer, too."""
         if self.lookupds:
             return (await self.look_up(topic))[0]
-        path = f"{BARE}&topic={quote_plus(topic)}"
+        path = stats_path(topic)
 
         async def describe(address: str) -> Nsqd | None:
             stats = await self._upstream.read(address, path, _Names)
@@ -319,10 +320,7 @@ class Discovery:
         with_clients: bool = False,
     ) -> Found[list[tuple[Nsqd, NsqdStats]]]:
         """The numbers of these nodes: of everything, or of one topic or channel."""
-        path = "/stats?format=json&include_mem=false"
-        path += "&topic=" + quote_plus(topic) if topic else ""
-        path += "&channel=" + quote_plus(channel) if channel else ""
-        path += "" if with_clients else "&include_clients=false"
+        path = stats_path(topic, channel, with_clients=with_clients)
         known = {node.key: node for node in nodes}
         found = await self._read_all(list(known), path, NsqdStats)
         return Found([(known[key], stats) for key, stats in found.value], found.failures)

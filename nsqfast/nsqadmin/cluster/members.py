@@ -24,6 +24,7 @@ from nsqfast.nsqadmin.cluster.answers import (
     NodeIdentity,
     UncleanStartFigures,
     decode,
+    stats_path,
 )
 from nsqfast.nsqadmin.cluster.client import Upstream, UpstreamError
 from nsqfast.nsqadmin.cluster.discovery import (
@@ -126,7 +127,6 @@ def _error_of(task: asyncio.Task[str]) -> str:
     return task.result() if error is None else f"{type(error).__name__}: {error}"
 
 
-STATS = "/stats?format=json&include_clients=false&include_mem="
 MEMORY_TICKS = 30  # nsqd stops for a moment to count its memory
 # An answer under way while a channel was emptied may show the state before or after.
 EMPTIED_MARGIN_S = 1.0
@@ -224,7 +224,7 @@ class NodeWatch:
         wants_memory = (self._ticks + self._index) % MEMORY_TICKS == 0 or not self._ticks
         self._ticks += 1
         began_s = time.monotonic()
-        path = STATS + ("true" if wants_memory else "false")
+        path = stats_path(with_memory=wants_memory)
         try:
             body = await self._upstream.get(self.key, path)
             sampled_s = (began_s + time.monotonic()) / 2

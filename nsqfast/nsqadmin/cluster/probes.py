@@ -17,9 +17,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import inf
-from urllib.parse import quote
 
-from nsqfast.nsqadmin.cluster.answers import ChannelStats, Client, NsqdStats
+from nsqfast.nsqadmin.cluster.answers import ChannelStats, Client, NsqdStats, stats_path
 from nsqfast.nsqadmin.cluster.client import Upstream, UpstreamError
 from nsqfast.nsqadmin.cluster.model import Channel, Cluster, NodeState
 
@@ -273,10 +272,7 @@ class Probes:
 
     async def _ask_ready(self, upstream: "Upstream", names: Names) -> None:
         topic, channel, node = names
-        path = (
-            f"/stats?format=json&include_mem=false&topic={quote(topic, safe='')}"
-            f"&channel={quote(channel, safe='')}"
-        )
+        path = stats_path(topic, channel, with_clients=True)
         clients: list[Client] = []
         try:
             stats = await upstream.read(node, path, NsqdStats)
@@ -356,8 +352,7 @@ class ChannelWatch:
     """One channel at which somebody looks."""
 
     def __init__(self, topic: str, channel: str, upstream: Upstream) -> None:
-        name = f"topic={quote(topic, safe='')}&channel={quote(channel, safe='')}"
-        self._path = f"/stats?format=json&{name}&include_clients=true&include_mem=false"
+        self._path = stats_path(topic, channel, with_clients=True)
         self._names = (topic, channel)
         self._upstream = upstream
         self._slots = asyncio.Semaphore(NODES_AT_ONCE)

@@ -9,14 +9,13 @@ import contextlib
 import secrets
 import time
 from collections.abc import AsyncIterator
-from urllib.parse import urlencode
 
 import msgspec
 from aiohttp import web
 
 from nsqfast.client import Config, Consumer, Message
 from nsqfast.errors import NsqfastError
-from nsqfast.nsqadmin.cluster.answers import NsqdStats, UpstreamError
+from nsqfast.nsqadmin.cluster.answers import NsqdStats, UpstreamError, stats_path
 from nsqfast.nsqadmin.cluster.client import trouble_of
 from nsqfast.nsqadmin.cluster.model import Node, NodeState
 from nsqfast.nsqadmin.context import Context
@@ -189,9 +188,8 @@ class Tails:
         A topic without a channel keeps its messages for its first channel. That must not be a tail, whose channel is
         gone in five minutes, and its messages with it. A topic that is gone must not come back for a tail.
         """
-        query = urlencode({"format": "json", "topic": topic, "include_clients": "false"})
         try:
-            stats = await self._context.upstream.read(node.key, f"/stats?{query}", NsqdStats)
+            stats = await self._context.upstream.read(node.key, stats_path(topic), NsqdStats)
         except UpstreamError as error:
             return Result(node.key, ok=False, text=error.message)
         for each in stats.topics_named(topic):
