@@ -136,12 +136,10 @@ class NodeActions:
 
     def _node_of(self, wanted: Disconnect) -> Node:
         """A node that has the channel: users must not make us send requests to other places."""
-        cluster = self._context.poller.cluster
-        channel = cluster.channel(wanted.topic, wanted.channel)
-        known = {part.node for part in channel.parts} if channel else set()
-        if wanted.node not in known or wanted.node not in cluster.nodes:
+        known = self._context.poller.cluster.channel_nodes(wanted.topic, wanted.channel)
+        if wanted.node not in known:
             raise web.HTTPNotFound(text="no such channel on this node")
-        return cluster.nodes[wanted.node]
+        return known[wanted.node]
 
 
 def explain_refusal(node: Node, error: UpstreamError) -> str:

@@ -270,6 +270,15 @@ class Cluster:
     lookupds: Mapping[str, Lookupd]  # by address, in the order of the flags
     has_lookupds: bool  # configured with --lookupd-http-address
 
+    def nodes_of(self, parts: NodeParts) -> dict[str, Node]:
+        """The nodes that have it, by their keys."""
+        return {key: self.nodes[key] for key in parts.node_keys() if key in self.nodes}
+
+    def channel_nodes(self, topic: str, channel: str) -> dict[str, Node]:
+        """The nodes to which a user may have us send requests about this channel."""
+        found = self.channel(topic, channel)
+        return self.nodes_of(found.parts) if found else {}
+
     def channel(self, topic: str, channel: str) -> Channel | None:
         """One channel by its names; None if no node has it."""
         found = self.topics.get(topic)

@@ -363,11 +363,7 @@ class ChannelWatch:
 
     async def get(self, cluster: Cluster, channel: Channel) -> Consumers:
         """Returns within WAIT_S; nodes that are down are not asked, and their last answers are gone."""
-        states = {
-            part.node: cluster.nodes[part.node].state
-            for part in channel.parts
-            if part.node in cluster.nodes
-        }
+        states = {key: node.state for key, node in cluster.nodes_of(channel.parts).items()}
         known = [key for key, state in states.items() if state is not NodeState.DOWN]
         for gone in self._answers.keys() - known:
             del self._answers[gone]

@@ -168,17 +168,11 @@ class Changes:
                 raise web.HTTPBadRequest(text="place has to be one that nsqd has told")
             if not picked.ids and wanted.filter is None:
                 raise web.HTTPBadRequest(text="Pick a message, or say what to search for.")
-        cluster = self._context.poller.cluster
-        channel = cluster.channel(wanted.topic, wanted.channel)
-        known = {part.node for part in channel.parts} if channel else set()
+        known = self._context.poller.cluster.channel_nodes(wanted.topic, wanted.channel)
         names = [picked.node for picked in wanted.nodes]
-        if (
-            not names
-            or len(set(names)) < len(names)
-            or not set(names) <= known & set(cluster.nodes)
-        ):
+        if not names or len(set(names)) < len(names) or not set(names) <= known.keys():
             raise web.HTTPNotFound(text="no such channel on this node")
-        return [cluster.nodes[name] for name in names]
+        return [known[name] for name in names]
 
     async def _run(self, request: web.Request, change: Change, nodes: list[Node]) -> None:
         try:

@@ -22,7 +22,6 @@ from nsqfast.nsqadmin.messages.peek import (
     NodeMessages,
     Peeker,
     PeekQuery,
-    nodes_of,
     read_peek_query,
     write_since,
 )
@@ -110,7 +109,8 @@ class MessagePages:
         may_filter = may_see and (is_admin or not self._peeker.masks)
         if not may_filter:
             asked = replace(asked, filter="")
-        nodes = nodes_of(parts, self._context.poller.cluster.nodes, asked.node)
+        known = self._context.poller.cluster.nodes_of(parts)
+        nodes = [node for key, node in known.items() if asked.node in ("", key)]
         answers = await self._peeker.peek(asked, nodes, may_see=may_see, is_admin=is_admin)
         await self._note(request, asked, answers, may_see=may_see)
         return Peek(asked, answers, may_see, may_filter)

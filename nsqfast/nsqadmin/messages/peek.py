@@ -9,7 +9,7 @@ import binascii
 import datetime as dt
 import functools
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import urlencode
 
@@ -18,7 +18,7 @@ import msgspec
 from nsqfast.net.slices import Slices
 from nsqfast.nsqadmin.cluster.answers import UpstreamError
 from nsqfast.nsqadmin.cluster.client import Upstream
-from nsqfast.nsqadmin.cluster.model import Node, NodePart, NodeState
+from nsqfast.nsqadmin.cluster.model import Node, NodeState
 from nsqfast.nsqadmin.messages.bodies import NOT_ALLOWED, Body, Masks, show_body
 from nsqfast.nsqadmin.web.request import Query
 
@@ -288,12 +288,6 @@ def read_since(text: str) -> int:
 def write_since(since_ns: int, zone: dt.tzinfo | None = None) -> str:
     """The same the other way round; '' for 0."""
     return dt.datetime.fromtimestamp(since_ns // 10**9, zone).isoformat() if since_ns else ""
-
-
-def nodes_of(parts: Iterable[NodePart], nodes: Mapping[str, Node], only: str) -> list[Node]:
-    """The nodes that have it, or only the one named `only`."""
-    found = [nodes[part.node] for part in parts if part.node in nodes]
-    return [node for node in found if node.key == only] if only else found
 
 
 def _number(query: Query, name: str, default: int, least: int, most: int) -> int:

@@ -20,7 +20,7 @@ from nsqfast.nsqadmin.cluster.client import trouble_of
 from nsqfast.nsqadmin.cluster.model import Node, NodeState
 from nsqfast.nsqadmin.context import Context
 from nsqfast.nsqadmin.messages.bodies import Body, Kind, Masks, show_body
-from nsqfast.nsqadmin.messages.peek import NODES_AT_ONCE, nodes_of
+from nsqfast.nsqadmin.messages.peek import NODES_AT_ONCE
 from nsqfast.nsqadmin.results import Result, outcome_of
 from nsqfast.wire.gotext import join_host_port
 
@@ -167,7 +167,7 @@ class Tails:
         found = cluster.topics.get(topic)
         if found is None:
             raise web.HTTPNotFound(text="no such topic")
-        nodes = nodes_of(found.parts, cluster.nodes, "")
+        nodes = list(cluster.nodes_of(found.parts).values())
         slots = asyncio.Semaphore(NODES_AT_ONCE)
 
         async def ask(node: Node) -> Result:
