@@ -239,14 +239,8 @@ def pick_columns(spec: TableSpec[T], *keys: str) -> list[Column[T]]:
 
 def part_of(spec: TableSpec[T], *keys: str, **changes: Any) -> TableSpec[T]:
     """A smaller version of the table beside others: these columns, and no search."""
-    columns = pick_columns(spec, *keys)
-    plain: dict[str, Any] = {
-        "searchable": None,
-        "filters": (),
-        "is_main": False,
-        "columns": columns,
-    }
-    return replace(spec, **(plain | changes))
+    plain: dict[str, Any] = {"searchable": None, "filters": (), "is_main": False, **changes}
+    return replace(spec, columns=pick_columns(spec, *keys), **plain)
 
 
 def with_states(spec: TableSpec[T], states: Callable[[T], Sequence[State]]) -> TableSpec[T]:
