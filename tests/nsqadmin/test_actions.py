@@ -15,6 +15,7 @@ from nsqfast.nsqadmin.actions.targets import Holding, Target, fill_holding, hold
 from nsqfast.nsqadmin.cluster.answers import ChannelStats, NsqdStats, TopicStats
 from nsqfast.nsqadmin.cluster.history import History
 from nsqfast.nsqadmin.cluster.history_file import load
+from nsqfast.nsqadmin.cluster.model import Counts
 from nsqfast.nsqadmin.options import Options
 from nsqfast.nsqadmin.results import Result
 from support.admin import LiveCluster, text_of, told
@@ -367,8 +368,7 @@ def test_what_nsqd_says_of_a_topic_and_of_its_channel(channel, is_whole, found):
     [("", False, 15, 10), ("", True, 30, 10), ("c", False, 15, 5)],
 )
 def test_what_the_poller_knows_of_an_item_of_a_set(channel, is_whole, messages, clients):
-    counts = SimpleNamespace(memory_depth=1, backend_depth=2, in_flight_count=4, deferred_count=8)
-    counts.client_count = 5
+    counts = Counts(depth=3, backend_depth=2, in_flight_count=4, deferred_count=8, client_count=5)
     parts = [SimpleNamespace(node="n", counts=counts, paused=False)]
     topic = SimpleNamespace(parts=parts, channels={"c": SimpleNamespace(parts=parts)})
     node = SimpleNamespace(hostname="h", error="gone")

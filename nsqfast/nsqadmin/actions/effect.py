@@ -82,25 +82,20 @@ class NodeEffect(msgspec.Struct):
     error: str
 
 
-class Dialog(msgspec.Struct, kw_only=True):
-    """The page adds the loss to the button: "Empty billing: lose 12 messages"."""
+class Effect(msgspec.Struct):
+    """The whole content of the dialog. The page adds the loss to the button: "Empty billing: lose 12 messages"."""
 
     id: str
     action: Action
+    topic: str
+    channel: str
     title: str
     button: str
     lines: Sequence[str]
     confirm: str  # the text to type; '' for none
     loses: bool
-    lookupds: list[str]
-
-
-class Effect(Dialog, kw_only=True):
-    """The whole content of the dialog for one item."""
-
-    topic: str
-    channel: str
     nodes: list[NodeEffect]
+    lookupds: list[str]
     warnings: list[str]
 
 
@@ -175,11 +170,19 @@ class SetRow(msgspec.Struct):
     nodes: int
 
 
-class SetEffect(Dialog, kw_only=True):
+class SetEffect(msgspec.Struct):
     """Like Effect, for a set."""
 
+    id: str
+    action: Action
+    title: str
+    button: str
+    lines: Sequence[str]
+    confirm: str
+    loses: bool
     items: list[SetRow]
     nodes_down: list[str]
+    lookupds: list[str]
     hash: str
 
 

@@ -88,14 +88,12 @@ class Reads:
 
     async def topics(self, request: web.Request) -> bytes:
         """All names, or with `inactive=true` those that no nsqd has, with their channels."""
-        found: Found[Any]
         if query_of(request).get("inactive") == "true":
-            found = await self._discovery.inactive_topics()
-            topics = {topic: channels or None for topic, channels in found.value.items()}
-        else:
-            found = await self._discovery.topics()
-            topics = found.value or None
-        return _with_message({"topics": topics}, found)
+            inactive = await self._discovery.inactive_topics()
+            topics = {topic: channels or None for topic, channels in inactive.value.items()}
+            return _with_message({"topics": topics}, inactive)
+        found = await self._discovery.topics()
+        return _with_message({"topics": found.value or None}, found)
 
     async def nodes(self, _request: web.Request) -> bytes:
         found = await self._discovery.nodes()

@@ -47,23 +47,18 @@ class PeekedClient(msgspec.Struct):
     remote_address: str = ""
 
 
-class MessageFacts(msgspec.Struct, kw_only=True):
-    """What nsqd says of a message, and a page shows as it is."""
+class PeekedMessage(msgspec.Struct):
+    """Times in ns since 1970; `encoding` is "text" or "base64"."""
 
     id: str
+    timestamp: int = 0
     age_ms: int = 0
     attempts: int = 0
     size: int = 0
     where: str = ""
+    due: int | None = None
     due_in_ms: int | None = None
     client: PeekedClient | None = None
-
-
-class PeekedMessage(MessageFacts, kw_only=True):
-    """Times in ns since 1970; `encoding` is "text" or "base64"."""
-
-    timestamp: int = 0
-    due: int | None = None
     body: str = ""
     encoding: str = "text"
     is_truncated: bool = False
@@ -129,11 +124,18 @@ class PeekQuery:
         return min(PIECE_SIZE_MAX, max(PIECE_SIZE_MIN, PAGE_SIZE_MAX // shown))
 
 
-class Message(MessageFacts, kw_only=True):
+class Message(msgspec.Struct):
     """As a page shows it; `time` and `due` are in seconds since 1970."""
 
+    id: str
     time: float
+    age_ms: int
+    attempts: int
+    size: int
+    where: str
     due: float | None
+    due_in_ms: int | None
+    client: PeekedClient | None
     body: Body
 
 
@@ -230,9 +232,18 @@ class Peeker:
 
 
 def make_message(given: PeekedMessage, body: Body) -> Message:
-    facts = {name: getattr(given, name) for name in MessageFacts.__struct_fields__}
-    due = None if given.due is None else given.due / 1e9
-    return Message(**facts, time=given.timestamp / 1e9, due=due, body=body)
+    return Message(
+        id=given.id,
+        time=given.timestamp / 1e9,
+        age_ms=given.age_ms,
+        attempts=given.attempts,
+        size=given.size,
+        where=given.where,
+        due=None if given.due is None else given.due / 1e9,
+        due_in_ms=given.due_in_ms,
+        client=given.client,
+        body=body,
+    )
 
 
 def explain_failure(node: Node, asked: PeekQuery, error: UpstreamError) -> tuple[str, bool]:

@@ -45,8 +45,9 @@ class Event(NamedTuple):
 
 def make_event(status: str, problem: Problem) -> Event:
     """Bytes that are not UTF-8, in what peers name, are no JSON."""
-    names = {kind: getattr(problem, kind) for kind in ("topic", "channel", "node", "text")}
-    plain = {kind: readable(name) for kind, name in names.items()}
+    plain: dict[str, Any] = {
+        kind: readable(getattr(problem, kind)) for kind in ("topic", "channel", "node", "text")
+    }
     return Event(status, replace(problem, **plain))
 
 
