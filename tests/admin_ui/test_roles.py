@@ -39,6 +39,26 @@ def test_a_login_leads_back_to_where_one_wanted_to_be(site, page, watch):
     expect(page.get_by_role("heading", level=1)).to_have_text("Log in")
 
 
+def test_a_page_that_logs_out_asks_nothing_more(site, page):
+    """Told that nobody is logged in, it would lead to a login that leads back."""
+    asked = []
+    page.clock.install()
+    page.goto(site.url + "/login")
+    log_in(page, "ana")
+    page.wait_for_url(site.url + "/")
+    with page.expect_request("**/ui/live*"):
+        page.clock.run_for(5000)
+    page.route("**/logout", lambda route: route.fulfill(status=204))  # the page stays for now
+    page.on("request", lambda request: asked.append(request.url))
+    with page.expect_response("**/logout"):
+        page.get_by_role("button", name="Log out").click()
+    page.clock.run_for(15_000)  # many times the interval at which it would ask
+    page.unroute("**/logout")
+    page.get_by_role("button", name="Log out").click()
+    page.wait_for_url(site.url + "/login")
+    assert not [url for url in asked if "/ui/live" in url]
+
+
 def test_a_login_that_ends_meanwhile_asks_again_and_leads_back(site, page, watch):
     page.goto(site.url + "/nodes")
     log_in(page, "ana")

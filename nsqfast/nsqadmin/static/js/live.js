@@ -109,4 +109,6 @@ if (holder) {
   timer = setTimeout(ask, page.next_ms);
   button.addEventListener("click", () => setPaused(!paused));
   document.addEventListener("visibilitychange", () => (document.hidden ? halt() : refresh()));
+  // Asked while the answer to "Log out" is on its way, the server would send the page to log in again, and back here.
+  document.addEventListener("submit", ({ target }) => target.matches("form[action$='/logout']") && halt());
 }
