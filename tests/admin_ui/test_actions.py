@@ -216,9 +216,9 @@ def pick_all(cluster, admin, page, go, prefix, count):
 
 
 @pytest.mark.soak
-def test_a_long_set_shows_progress_and_stops(cluster, page):
+def test_a_long_set_shows_progress_and_stops(cluster, page, visiting):
     """A frozen node is waited for until it goes on, so the set is as long as the browser takes."""
-    with cluster.admin("nsqfast", "--http-client-request-timeout=1h", OFTEN) as server:
+    with visiting(cluster.admin("nsqfast", "--http-client-request-timeout=1h", OFTEN)) as server:
         admin = Acting(server)
         admin.wait_for_cluster(3)
         go = visit(admin, page)
