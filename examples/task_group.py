@@ -46,9 +46,13 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
+    error = None
     # When one task fails, or at Ctrl-C, the group cancels the others; leaving `async with` hands back what they had.
     with contextlib.suppress(KeyboardInterrupt):
         try:
             asyncio.run(main())
         except* ValueError as group:
-            sys.exit(f"ended: {group.exceptions[0]}")
+            # No exit from here: Python before 3.11.4 would put it into a group, and print that.
+            error = group.exceptions[0]
+    if error is not None:
+        sys.exit(f"ended: {error}")
