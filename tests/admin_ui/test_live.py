@@ -133,7 +133,7 @@ def test_news_an_action_and_the_theme_stay_below_a_prefix(page, visiting):
         topic = "x#ephemeral"
         page.goto(site.url + "/topics")
         page.get_by_role("link", name=topic, exact=True).click()
-        assert unquote(page.url) == f"{site.url}/topics/{topic}"
+        page.wait_for_url(lambda url: unquote(url) == f"{site.url}/topics/{topic}")
         site.publish(example_cluster(tick=2, at=AT + 2))
         expect(page.locator("#clock")).to_have_text("22:13:22")
         page.locator(".actions summary", has_text="More").click()
