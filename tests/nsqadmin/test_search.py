@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from nsqfast.nsqadmin.web.tables import TERMS_MAX, Searchable, parse_search
+from nsqfast.nsqadmin.web.tables import TERMS_MAX, Search
 from support.seeds import seeds
 
 
@@ -16,15 +16,13 @@ class Thing:
     is_paused: bool = False
 
 
-THINGS = Searchable(
-    text=lambda thing: thing.name,
-    flags={"is:paused": lambda thing: thing.is_paused},
-    numbers={"depth": lambda thing: thing.depth},
-)
-
-
 def found(text, things):
-    search = parse_search(text, THINGS)
+    search = Search(
+        lambda thing: thing.name,
+        flags={"is:paused": lambda thing: thing.is_paused},
+        numbers={"depth": lambda thing: thing.depth},
+    )
+    search.read(text)
     return [thing.name for thing in search.filter(things)], search.errors
 
 

@@ -27,7 +27,7 @@ from nsqfast.nsqadmin.messages.peek import (
 )
 from nsqfast.nsqadmin.messages.tail import Tails
 from nsqfast.nsqadmin.results import Result
-from nsqfast.nsqadmin.web.pages.channel import TABS, make_tab, message_tabs, tab_texts
+from nsqfast.nsqadmin.web.pages.channel import make_tabs, tab_texts
 from nsqfast.nsqadmin.web.pages.shares import find_channel, find_topic
 from nsqfast.nsqadmin.web.request import PageRequest, Query
 from nsqfast.nsqadmin.web.site import Site
@@ -145,7 +145,9 @@ class MessagePages:
         if asked.channel:
             crumbs.append(Link(asked.channel, urls.channel(asked.topic, asked.channel)))
         what = "Deferred messages" if page is DEFERRED else "Messages"
-        tabs = self._tabs(asked, page) if asked.channel else []
+        tabs = (
+            make_tabs(urls, query, asked.topic, asked.channel, page.name) if asked.channel else []
+        )
         topic = self._context.poller.cluster.topics.get(asked.topic)
         counts = tab_texts(topic.channels.get(asked.channel) if topic else None)
         return View(
@@ -174,12 +176,6 @@ class MessagePages:
                 "piece_max": min(asked.piece_max(len(peek.answers)), PIECE_SIZE_MAX),
             },
         )
-
-    def _tabs(self, asked: PeekQuery, page: Page) -> list[Link]:
-        urls = self._context.urls
-        channel = urls.channel(asked.topic, asked.channel)
-        tabs = [make_tab(tab.name, tab.label, f"{channel}?tab={tab.name}") for tab in TABS]
-        return tabs + message_tabs(urls, asked.topic, asked.channel, page.name)
 
 
 def _links(

@@ -296,11 +296,9 @@ class SeriesHandler:
         form = read_form(request)
         names, rows = make_rows(question, self.read(question))
         keys = [format_key(key) or "cluster" for key in question.keys]
-        answer = await answer_file(form, f"nsqadmin-series-{question.range}", names, rows)
         target = {"series": " ".join(keys), "range": question.range}
-        effect = {"format": form, "rows": len(rows)}
-        await self._context.audit.note(request, "export", target, effect=effect)
-        return answer
+        name = f"nsqadmin-series-{question.range}"
+        return await answer_file(request, form, name, target, names, rows)
 
 
 def read_column(series: Series, name: str, times: NDArray[np.float64]) -> list[float | None]:

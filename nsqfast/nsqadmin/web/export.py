@@ -10,15 +10,14 @@ import csv
 import io
 import json
 import re
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from urllib.parse import urlsplit
 
 from aiohttp import web
 
 from nsqfast.net.slices import Slices
-from nsqfast.nsqadmin.context import Context
-from nsqfast.nsqadmin.web.tables import Table, Value
+from nsqfast.nsqadmin.context import context_of
+from nsqfast.nsqadmin.web.tables import Value
 from nsqfast.nsqadmin.web.view import MadeView
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -27,7 +26,7 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")
 ViewAt = Callable[[web.Request, str], Awaitable[MadeView]]
 
 
-async def export_table(context: Context, view_at: ViewAt, request: web.Request) -> web.Response:
+async def export_table(view_at: ViewAt, request: web.Request) -> web.Response:
     """Serve /ui/export; `view_at` finds the View of an address, LookupError if there is none."""
     view, name = request.query.get("view", ""), request.query.get("table", "")
     form = read_form(request)
@@ -35,13 +34,15 @@ async def export_table(context: Context, view_at: ViewAt, request: web.Request) 
         table = (await view_at(request, view)).view.tables[name]
     except LookupError:
         raise web.HTTPNotFound(text="there is no such table") from None
-    rows = await read_rows(table)
-    place = re.sub(r"[^\w.-]+", "-", context.urls.below(urlsplit(view).path) or "")
+    columns = [column for column in table.spec.columns if column.spark is None]
+    rows, slices = [], Slices()
+    for item in table.matched:
+        rows.append([column.value(item) for column in columns])
+        await slices.pause()
+    place = re.sub(r"[^\w.-]+", "-", context_of(request).urls.below(urlsplit(view).path) or "")
     file_name = f"nsqadmin{place if place != '-' else ''}-{name}"
-    answer = await answer_file(form, file_name, [each.key for each in columns_of(table)], rows)
-    target, effect = {"view": view, "table": name}, {"format": form, "rows": len(rows)}
-    await context.audit.note(request, "export", target, effect=effect)
-    return answer
+    target = {"view": view, "table": name}
+    return await answer_file(request, form, file_name, target, [each.key for each in columns], rows)
 
 
 def read_form(request: web.Request) -> str:
@@ -53,31 +54,23 @@ def read_form(request: web.Request) -> str:
 
 
 async def answer_file(
-    form: str, name: str, keys: Sequence[str], rows: Sequence[Sequence[Value]]
+    request: web.Request,
+    form: str,
+    name: str,
+    target: Mapping[str, str],
+    keys: Sequence[str],
+    rows: Sequence[Sequence[Value]],
 ) -> web.Response:
-    """A file for the browser to keep; it is written in a thread."""
+    """A file for the browser to keep, which is audited; it is written in a thread."""
     body = await asyncio.to_thread(to_csv if form == "csv" else to_json, keys, rows)
+    effect = {"format": form, "rows": len(rows)}
+    await context_of(request).audit.note(request, "export", target, effect=effect)
     return web.Response(
         body=body.encode("utf-8", "replace"),
         content_type="text/csv" if form == "csv" else "application/json",
         charset="utf-8",
         headers={"Content-Disposition": f'attachment; filename="{name}.{form}"'},
     )
-
-
-def columns_of(table: Table[Any]) -> list[Any]:
-    """The columns that have a value of their own."""
-    return [column for column in table.spec.columns if column.spark is None]
-
-
-async def read_rows(table: Table[Any]) -> list[list[Value]]:
-    columns = columns_of(table)
-    rows = []
-    slices = Slices()
-    for item in table.matched:
-        rows.append([column.value(item) for column in columns])
-        await slices.pause()
-    return rows
 
 
 def to_csv(keys: Sequence[str], rows: Sequence[Sequence[Value]]) -> str:

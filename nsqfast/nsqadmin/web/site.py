@@ -82,8 +82,8 @@ class Site:
         app.router.add_get("/ui/live", self.serve_changes)
         app.router.add_get("/ui/series", SeriesHandler(self._context).serve)
         app.router.add_get("/ui/theme", set_theme)
-        export = functools.partial(export_table, self._context, self.view_at)
-        app.router.add_get("/ui/export", export_only(export))
+        export = export_only(functools.partial(export_table, self.view_at))
+        app.router.add_get("/ui/export", export)
         app[PAGES_KEY] = self
 
     async def serve(self, page: Page, request: web.Request) -> web.Response:

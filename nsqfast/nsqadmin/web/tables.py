@@ -35,69 +35,58 @@ ROWS_PER_PAGE = 100
 SPARK_WIDTH, SPARK_HEIGHT = 60, 16
 
 
-@dataclass(frozen=True, slots=True)
-class Searchable(Generic[T]):
-    text: Callable[[T], str]  # the text in which plain words are searched
-    flags: Mapping[str, Callable[[T], bool]] = field(default_factory=dict)  # "is:paused"
-    numbers: Mapping[str, Number[T]] = field(default_factory=dict)  # "depth"
-
-
 @dataclass(slots=True)
 class Search(Generic[T]):
     """The tests of a search, and what of it was not understood."""
 
+    searchable: Callable[[T], str]  # the text in which plain words are searched
+    flags: Mapping[str, Callable[[T], bool]]  # "is:paused"
+    numbers: Mapping[str, Number[T]]  # "depth"
     tests: list[Callable[[T], bool]] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
+
+    def read(self, text: str) -> None:
+        words = text.split()
+        if len(words) > TERMS_MAX:
+            self.errors.append(f"only the first {TERMS_MAX} terms count")
+        for word in words[:TERMS_MAX]:
+            self._add_term(word)
 
     def filter(self, items: list[T]) -> list[T]:
         for test in self.tests:
             items = [item for item in items if test(item)]
         return items
 
+    def _add_term(self, word: str) -> None:
+        name = word.lower()
+        if flag := self.flags.get(name):
+            self.tests.append(flag)
+        elif name.startswith(("is:", "no:")):
+            known = ", ".join(self.flags) or "none here"
+            self.errors.append(f"{word} is not known; known: {known}")
+        elif compared := _COMPARISON.fullmatch(word):
+            self._add_comparison(compared)
+        else:
+            self.tests.append(lambda item: name in self.searchable(item).lower())
 
-def parse_search(text: str, searchable: Searchable[T]) -> Search[T]:
-    """Read a search; what is wrong with it is in its errors."""
-    search: Search[T] = Search()
-    words = text.split()
-    if len(words) > TERMS_MAX:
-        search.errors.append(f"only the first {TERMS_MAX} terms count")
-    for word in words[:TERMS_MAX]:
-        _add_term(word, searchable, search)
-    return search
+    def _add_comparison(self, found: re.Match[str]) -> None:
+        get_number = self.numbers.get(found[1].lower())
+        number = _NUMBER.fullmatch(found[3])
+        if get_number is None:
+            known = ", ".join(self.numbers) or "none here"
+            self.errors.append(f"{found[1]} is not a number of this table; known: {known}")
+        elif number is None:
+            example = "such as 1000 or 2.5k"
+            self.errors.append(f"{found[0]}: write a number behind {found[2]}, {example}")
+        else:
+            limit = float(number[1]) * _UNITS[number[2].lower()]
+            compare = _COMPARE[found[2]]
 
+            def holds(item: T) -> bool:
+                value = get_number(item)
+                return value is not None and compare(value, limit)
 
-def _add_term(word: str, searchable: Searchable[T], search: Search[T]) -> None:
-    name = word.lower()
-    if flag := searchable.flags.get(name):
-        search.tests.append(flag)
-    elif name.startswith(("is:", "no:")):
-        known = ", ".join(searchable.flags) or "none here"
-        search.errors.append(f"{word} is not known; known: {known}")
-    elif compared := _COMPARISON.fullmatch(word):
-        _add_comparison(compared, searchable, search)
-    else:
-        get_text = searchable.text
-        search.tests.append(lambda item: name in get_text(item).lower())
-
-
-def _add_comparison(found: re.Match[str], searchable: Searchable[T], search: Search[T]) -> None:
-    get_number = searchable.numbers.get(found[1].lower())
-    if get_number is None:
-        known = ", ".join(searchable.numbers) or "none here"
-        search.errors.append(f"{found[1]} is not a number of this table; known: {known}")
-        return
-    number = _NUMBER.fullmatch(found[3])
-    if number is None:
-        search.errors.append(f"{found[0]}: write a number behind {found[2]}, such as 1000 or 2.5k")
-        return
-    limit = float(number[1]) * _UNITS[number[2].lower()]
-    compare = _COMPARE[found[2]]
-
-    def holds(item: T) -> bool:
-        value = get_number(item)
-        return value is not None and compare(value, limit)
-
-    search.tests.append(holds)
+            self.tests.append(holds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +203,8 @@ class TableSpec(Generic[T]):
     caption: str
     columns: Sequence[Column[T]]
     key: Callable[[T], str]
-    searchable: Searchable[T] | None = None
+    searchable: Callable[[T], str] | None = None  # the text in which plain words are searched
+    flags: Mapping[str, Callable[[T], bool]] = field(default_factory=dict)  # "is:paused"
     # Columns that a search compares; "rate=in" is the column "in" under another name.
     numbers: Sequence[str] = ()
     filters: Sequence[tuple[str, str]] = ()  # (label, term) of the chips above the table
@@ -332,8 +322,8 @@ def make_table(request: PageRequest, spec: TableSpec[T], items: Sequence[T]) -> 
         columns = {column.key: column.value for column in spec.columns}
         pairs = [name.partition("=") for name in spec.numbers]
         numbers = {name: columns[key or name] for name, _, key in pairs}
-        search = parse_search(query.text, replace(spec.searchable, numbers=numbers))
-        errors = search.errors
+        search = Search(spec.searchable, spec.flags, numbers, errors=errors)
+        search.read(query.text)
         matched = search.filter(matched)
     matched = sort_items(spec, query, matched)
     size = spec.rows_per_page

@@ -40,7 +40,7 @@ from urllib.parse import unquote
 import msgspec
 
 from nsqfast.nsqadmin.access.users import Role
-from nsqfast.nsqadmin.cluster.model import Cluster, Lookupd, Node, NodeState
+from nsqfast.nsqadmin.cluster.model import Cluster, NodeState
 from nsqfast.nsqadmin.context import Context
 from nsqfast.nsqadmin.problems.cases import Severity
 from nsqfast.nsqadmin.problems.node_rules import LOOKUPD_DOWN, NODE_DOWN
@@ -178,32 +178,27 @@ def add_banner(view: View, cluster: Cluster, problems: Iterable[Problem]) -> Non
 def banner_lines(cluster: Cluster) -> list[str]:
     """nsqlookupd first: without them the list of nodes may be old."""
     silent = [each for each in cluster.lookupds.values() if not each.is_up]
-    lines = [lookupd_line(each) for each in silent]
+    lines = [
+        silent_line(
+            f"nsqlookupd {each.address} has not answered",
+            each.answered_at or each.since,
+            each.error,
+        )
+        for each in silent
+    ]
     if silent and len(silent) == len(cluster.lookupds):
         lines.insert(0, "No nsqlookupd answers: the list of nodes is the last that was known")
-    return lines + [
-        node_line(node)
-        for node in cluster.nodes.values()
-        if node.state is NodeState.DOWN and not node.is_planned(cluster.at)
-    ]
+    for node in cluster.nodes.values():
+        if node.state is NodeState.DOWN and not node.is_planned(cluster.at):
+            name = f"{node.hostname} ({node.key})" if node.hostname else node.key
+            lines.append(silent_line(f"nsqd {name} has been down", node.since, node.error))
+    return lines
 
 
-def lookupd_line(lookupd: Lookupd) -> str:
+def silent_line(what: str, since: float, error: str) -> str:
     """`nsqlookupd 127.0.0.1:4161 has not answered since 11:24:03: Connection refused`"""
-    since = lookupd.answered_at or lookupd.since
-    silent = f"nsqlookupd {lookupd.address} has not answered since "
-    return texts.Timed(silent, texts.clock(since), cause_suffix(lookupd.error))
-
-
-def node_line(node: Node) -> str:
-    """The same for an nsqd; its numbers are old."""
-    name = f"{node.hostname} ({node.key})" if node.hostname else node.key
-    since = texts.clock(node.since)
-    return texts.Timed(f"nsqd {name} has been down since ", since, cause_suffix(node.error))
-
-
-def cause_suffix(error: str) -> str:
-    return f": {error[:ERROR_SIZE_MAX]}" if error else ""
+    cause = f": {error[:ERROR_SIZE_MAX]}" if error else ""
+    return texts.Timed(f"{what} since ", texts.clock(since), cause)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from nsqfast.nsqadmin.access.audit import Entry
 from nsqfast.nsqadmin.web.request import PageRequest
-from nsqfast.nsqadmin.web.tables import Column, Searchable, TableSpec, chips, make_table
+from nsqfast.nsqadmin.web.tables import Column, TableSpec, chips, make_table
 from nsqfast.nsqadmin.web.texts import Kind, State, Timed, plural
 from nsqfast.nsqadmin.web.view import Page, View
 
@@ -84,17 +84,15 @@ TABLE: TableSpec[Entry] = TableSpec(
         Column("request_id", "Request", lambda entry: entry.request_id, priority=4),
     ),
     key=lambda entry: f"{entry.time} {entry.request_id} {entry.action} {target_text(entry)}",
-    searchable=Searchable(
-        text=lambda entry: (
-            f"{entry.time} {entry.user} {entry.ip} {entry.action} {target_text(entry)} {entry.outcome}"
-        ),
-        flags={
-            "is:change": is_change,
-            "is:ok": lambda entry: entry.outcome == "ok",
-            "is:failed": lambda entry: entry.outcome in ("failed", "partial"),
-            "is:refused": lambda entry: entry.outcome == "refused",
-        },
+    searchable=lambda entry: (
+        f"{entry.time} {entry.user} {entry.ip} {entry.action} {target_text(entry)} {entry.outcome}"
     ),
+    flags={
+        "is:change": is_change,
+        "is:ok": lambda entry: entry.outcome == "ok",
+        "is:failed": lambda entry: entry.outcome in ("failed", "partial"),
+        "is:refused": lambda entry: entry.outcome == "refused",
+    },
     filters=(("changes only", "is:change"), ("failed", "is:failed"), ("refused", "is:refused")),
     empty="Nothing was done since the start.",
     search_label="Search the audit",

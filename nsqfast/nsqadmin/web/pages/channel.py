@@ -1,13 +1,10 @@
-"""/topics/T/C: a channel's state and charts; the tab chooses its nodes, its clients or its messages.
-
-A tab of TABS adds its part to the View, for a template that is included; messages are pages of their own.
-"""
+"""/topics/T/C: a channel's state and charts; the tab chooses its nodes, its clients or its messages."""
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from nsqfast.nsqadmin.cluster.answers import Client
+from nsqfast.nsqadmin.cluster.answers import ChannelStats, Client
 from nsqfast.nsqadmin.cluster.model import Channel, Cluster, Node
 from nsqfast.nsqadmin.cluster.probes import Consumer, Consumers
 from nsqfast.nsqadmin.context import Urls
@@ -24,6 +21,8 @@ from nsqfast.nsqadmin.web.charts import (
 from nsqfast.nsqadmin.web.pages.problems import own_problems
 from nsqfast.nsqadmin.web.pages.shares import (
     CHANNEL_NODES,
+    EPHEMERAL,
+    INACTIVE,
     PartFacts,
     find_channel,
     make_part_facts,
@@ -31,8 +30,8 @@ from nsqfast.nsqadmin.web.pages.shares import (
     paused_state,
     place_of,
 )
-from nsqfast.nsqadmin.web.request import GROWS_S_MIN, PageRequest
-from nsqfast.nsqadmin.web.tables import Column, Searchable, TableSpec, chips, make_table, number
+from nsqfast.nsqadmin.web.request import GROWS_S_MIN, PageRequest, Query
+from nsqfast.nsqadmin.web.tables import Column, TableSpec, chips, link, make_table, number
 from nsqfast.nsqadmin.web.texts import Link, State
 from nsqfast.nsqadmin.web.view import Page, View
 
@@ -41,6 +40,8 @@ COUNTS: dict[str, Callable[[Channel], int]] = {
     "clients": lambda channel: channel.counts.client_count,
     "deferred": lambda channel: channel.counts.deferred_count,
 }
+TABS = {"nodes": "Nodes", "clients": "Clients", "messages": "Messages", "deferred": "Deferred"}
+PARTS = ("nodes", "clients")  # of the channel's page; messages are pages of their own
 QUANTILES = (0.5, 0.95, 0.99, 1.0)
 NODES_NAMED = 5
 QUANTILES_MAX = 10  # in one of Graphite's pictures
@@ -127,15 +128,11 @@ def _client_names(row: ConsumerRow) -> dict[str, str]:
     }
 
 
-def _consumer_node_address(request: PageRequest, row: ConsumerRow) -> str:
-    return request.context.urls.node(row.node.key)
-
-
 CLIENT_COLUMNS: Sequence[Column[ConsumerRow]] = (
     Column("host", "Client", host_text, title=lambda row: row.client.remote_address),
     Column("user_agent", "User agent", lambda row: row.client.user_agent, priority=3),
     chips("attributes", "Attributes", attribute_states, 3),
-    Column("node", "Node", lambda row: row.node.key, href=_consumer_node_address, priority=2),
+    link("node", "Node", lambda row: row.node.key, lambda urls, row: urls.node(row.node.key), 2),
     number("rdy", "RDY", lambda row: row.client.ready_count),
     number("in_flight", "In flight", lambda row: row.client.in_flight_count),
     number(
@@ -169,27 +166,27 @@ CLIENTS: TableSpec[ConsumerRow] = TableSpec(
     key=lambda row: row.consumer.key,
     data=_client_names,
     has_actions=True,
-    searchable=Searchable(
-        text=lambda row: f"{host_text(row)} {row.client.user_agent} {row.client.remote_address}",
-        flags={"no:rdy": lambda row: row.client.ready_count == 0},
-    ),
+    searchable=lambda row: f"{host_text(row)} {row.client.user_agent} {row.client.remote_address}",
+    flags={"no:rdy": lambda row: row.client.ready_count == 0},
     numbers=("rdy", "in_flight", "finished", "requeued", "held", "timed_out"),
     empty="Nobody consumes this channel.",
     search_label="Search clients",
 )
 
 
-def make_tab(name: str, label: str, href: str, *, is_current: bool = False) -> Link:
-    """With its number, if it has one."""
-    return Link(label, href, is_current, f"tab.{name}" if name in COUNTS else "")
-
-
-def message_tabs(urls: Urls, topic: str, channel: str, current: str = "") -> list[Link]:
-    """`current` is "messages" or "deferred"."""
+def make_tabs(urls: Urls, query: Query, topic: str, channel: str, current: str) -> list[Link]:
+    """With their numbers, if they have one. Search, sort and page belong to the tab being left."""
     page = urls.channel(topic, channel)
-    given = (("messages", "Messages"), ("deferred", "Deferred"))
+    kept = [(name, query.get(name)) for name in ("range", "t")]
+    places = {name: page + Query([("tab", name), *kept]).with_({}) for name in PARTS}
     return [
-        make_tab(name, label, f"{page}/{name}", is_current=name == current) for name, label in given
+        Link(
+            label,
+            places.get(name, f"{page}/{name}"),
+            name == current,
+            f"tab.{name}" if name in COUNTS else "",
+        )
+        for name, label in TABS.items()
     ]
 
 
@@ -201,44 +198,29 @@ def tab_texts(channel: Channel | None) -> dict[str, str]:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class Tab:
-    """A choice of `?tab=`: what it is called, and what adds its part to the View."""
-
-    name: str
-    label: str
-    template: str
-    add: Callable[[View, PageRequest, Channel, Consumers], None]
-
-
-def deliveries(share: PartFacts) -> int:
-    """Shares of deliveries, if nsqd counts them by zone and region."""
-    stats = share.stats
-    if stats is None:
-        return 0
-    return stats.zone_local_msg_count + stats.region_local_msg_count + stats.global_msg_count
-
-
 def delivery_text(share: PartFacts) -> str:
-    """`zone 60 %, region 30 %, global 10 %`"""
-    total, stats = deliveries(share), share.stats
-    if not total or stats is None:
+    """`zone 60 %, region 30 %, global 10 %`, if nsqd counts its deliveries by zone and region."""
+    counts: dict[str, int] = {}
+    if stats := share.stats:
+        counts["zone"] = stats.zone_local_msg_count
+        counts["region"] = stats.region_local_msg_count
+        counts["global"] = stats.global_msg_count
+    total = sum(counts.values())
+    if not total:
         return texts.UNKNOWN
-    shares = (
-        ("zone", stats.zone_local_msg_count),
-        ("region", stats.region_local_msg_count),
-        ("global", stats.global_msg_count),
-    )
-    return ", ".join(f"{name} {texts.share(number / total)}" for name, number in shares)
+    return ", ".join(f"{name} {texts.share(number / total)}" for name, number in counts.items())
+
+
+def read_latencies(stats: ChannelStats | None) -> dict[float, float]:
+    """The seconds from publishing to FIN, by quantile, that nsqd measures."""
+    latency = stats.e2e_processing_latency if stats else None
+    given = latency.percentiles if latency else None
+    return {each.get("quantile", 0.0): each.get("value", 0.0) / 1e9 for each in given or ()}
 
 
 def latency_s(share: PartFacts, quantile: float) -> float | None:
-    """From publishing to FIN; None if nsqd does not measure it, or not this quantile."""
-    latency = share.stats.e2e_processing_latency if share.stats else None
-    for each in (latency.percentiles if latency else None) or ():
-        if math.isclose(each.get("quantile", 0.0), quantile):
-            return each.get("value", 0.0) / 1e9
-    return None
+    known = read_latencies(share.stats)
+    return next((known[each] for each in known if math.isclose(each, quantile)), None)
 
 
 def latency_text(seconds: float | None) -> str:
@@ -277,7 +259,7 @@ def node_spec(shares: Sequence[PartFacts]) -> TableSpec[PartFacts]:
         for quantile in QUANTILES
         if any(latency_s(share, quantile) is not None for share in shares)
     ]
-    if any(deliveries(share) for share in shares):
+    if any(delivery_text(share) != texts.UNKNOWN for share in shares):
         columns.append(DELIVERY)
     return replace(CHANNEL_NODES, columns=columns, is_main=True)
 
@@ -296,12 +278,6 @@ def add_clients(view: View, request: PageRequest, channel: Channel, consumers: C
     silent = [part.node for part in channel.parts if part.node not in answered]
     text = f"No answer about its clients from {join_some(silent)}" if silent else ""
     view.set_text("silent", text)
-
-
-TABS = [
-    Tab("nodes", "Nodes", "channel_nodes.html", add_nodes),
-    Tab("clients", "Clients", "channel_clients.html", add_clients),
-]
 
 
 def make_charts(channel: Channel) -> list[Chart]:
@@ -332,7 +308,7 @@ def main_state(channel: Channel) -> State:
     """One word for its state, with the evidence."""
     counts, rates = channel.counts, channel.rates
     if not channel.parts:
-        return State("off", "inactive", "only nsqlookupd knows it: no nsqd has it")
+        return INACTIVE
     if counts.client_count == 0:
         waits = texts.plural(counts.depth, "message waits", "messages wait")
         return (
@@ -408,8 +384,7 @@ async def build_channel(request: PageRequest) -> View:
     topic, channel = await find_channel(request.context, request.cluster, **request.match)
     context, query = request.context, request.query
     urls = context.urls
-    names = [tab.name for tab in TABS]
-    tab = TABS[names.index(query.choice("tab", names))]
+    tab = query.choice("tab", PARTS)
     problems = own_problems(request, topic=topic.name, channel=channel.name)
     consumers = await context.consumers.get(request.cluster, channel)
     pictures = make_pictures(
@@ -426,17 +401,7 @@ async def build_channel(request: PageRequest) -> View:
             "topic": topic.name,
             "channel": channel.name,
             "tab": tab,
-            "tabs": [
-                # Search, sort and page belong to the tab being left.
-                make_tab(
-                    each.name,
-                    each.label,
-                    "?" + tab_query(request, each.name),
-                    is_current=each is tab,
-                )
-                for each in TABS
-            ]
-            + message_tabs(urls, topic.name, channel.name),
+            "tabs": make_tabs(urls, query, topic.name, channel.name, tab),
             "plan": make_plan(query, context.options.history_ns / 1e9, make_charts(channel)),
             "pictures": pictures,
         },
@@ -444,27 +409,17 @@ async def build_channel(request: PageRequest) -> View:
     view.set_state("main", main_state(channel))
     view.set_text("older", older_text(request.cluster, consumers))
     view.set_state("paused", paused_state(channel))
-    view.set_state("ephemeral", State("info", "ephemeral") if channel.is_ephemeral else None)
-    tab.add(view, request, channel, consumers)
+    view.set_state("ephemeral", EPHEMERAL if channel.is_ephemeral else None)
+    add_part = add_nodes if tab == "nodes" else add_clients
+    add_part(view, request, channel, consumers)
     return view
 
 
 def quantiles_of(consumers: Consumers) -> list[float]:
-    """The quantiles of the times from publishing to FIN that some node measures, the highest first."""
-    found = set()
-    for answer in consumers.answers.values():
-        latency = answer.stats.e2e_processing_latency
-        for each in (latency.percentiles if latency else None) or ():
-            quantile = each.get("quantile", 0.0)
-            if 0 < quantile <= 1:
-                found.add(quantile)
-    return sorted(found, reverse=True)[:QUANTILES_MAX]
-
-
-def tab_query(request: PageRequest, name: str) -> str:
-    """`tab=clients&range=6h`: the parameters that stay when another tab is opened."""
-    kept = {key: request.query.get(key) for key in ("range", "t")}
-    return "&".join(f"{key}={value}" for key, value in {"tab": name, **kept}.items() if value)
+    """Those of the times from publishing to FIN that some node measures, the highest first."""
+    answers = consumers.answers.values()
+    found = {quantile for answer in answers for quantile in read_latencies(answer.stats)}
+    return sorted((each for each in found if 0 < each <= 1), reverse=True)[:QUANTILES_MAX]
 
 
 CHANNEL_PAGE = Page("channel", "/topics/{topic}/{channel}", build_channel, "channel.html", "topics")

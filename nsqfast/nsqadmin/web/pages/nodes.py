@@ -3,14 +3,7 @@
 from dataclasses import dataclass
 
 from nsqfast.net.slices import Slices
-from nsqfast.nsqadmin.cluster.model import (
-    Cluster,
-    Lookupd,
-    Node,
-    NodePart,
-    NodeState,
-    Topic,
-)
+from nsqfast.nsqadmin.cluster.model import Cluster, Lookupd, Node, NodePart, NodeState
 from nsqfast.nsqadmin.cluster.probes import Disk, Vitals
 from nsqfast.nsqadmin.web import texts
 from nsqfast.nsqadmin.web.charts import (
@@ -23,17 +16,9 @@ from nsqfast.nsqadmin.web.charts import (
     published_chart,
 )
 from nsqfast.nsqadmin.web.pages.problems import own_problems
-from nsqfast.nsqadmin.web.pages.shares import in_s, node_state, place_of
+from nsqfast.nsqadmin.web.pages.shares import TOMBSTONED, in_s, node_state, place_of
 from nsqfast.nsqadmin.web.request import PageRequest
-from nsqfast.nsqadmin.web.tables import (
-    Column,
-    Searchable,
-    TableSpec,
-    chips,
-    link,
-    make_table,
-    number,
-)
+from nsqfast.nsqadmin.web.tables import Column, TableSpec, chips, link, make_table, number
 from nsqfast.nsqadmin.web.texts import Link, State
 from nsqfast.nsqadmin.web.view import Page, PageNotFoundError, View, find_similar_names
 
@@ -87,9 +72,8 @@ class LookupdFacts:
         return f"does not know {shown}" + (f" and {more:,} more" if more > 0 else "")
 
 
-def _up_s(facts: NodeFacts) -> float | None:
-    start = facts.node.start_time
-    return facts.at - start if start and facts.node.state is NodeState.UP else None
+def up_s(node: Node, at: float) -> float | None:
+    return at - node.start_time if node.start_time and node.state is NodeState.UP else None
 
 
 NODES: TableSpec[NodeFacts] = TableSpec(
@@ -120,21 +104,19 @@ NODES: TableSpec[NodeFacts] = TableSpec(
         Column("version", "Version", lambda facts: facts.node.version, priority=3),
         number("tcp_port", "TCP port", lambda facts: facts.node.tcp_port, 4, str),
         Column("zone", "Zone", lambda facts: place_of(facts.node), priority=4),
-        number("up", "Up for", _up_s, 4, texts.duration),
+        number("up", "Up for", lambda facts: up_s(facts.node, facts.at), 4, texts.duration),
     ),
     key=lambda facts: facts.node.key,
     data=lambda facts: {"node": facts.node.key},
     kind=lambda facts: "crit" if facts.states[0].kind == "crit" else "",
-    searchable=Searchable(
-        text=lambda facts: f"{facts.node.key} {facts.node.hostname} {facts.node.version}",
-        flags={
-            "is:up": lambda facts: facts.node.state is NodeState.UP,
-            "is:stale": lambda facts: facts.node.state is NodeState.STALE,
-            "is:down": lambda facts: facts.node.state is NodeState.DOWN,
-            "is:draining": lambda facts: facts.node.drain is not None,
-            "is:outdated": lambda facts: facts.node.is_out_of_date,
-        },
-    ),
+    searchable=lambda facts: f"{facts.node.key} {facts.node.hostname} {facts.node.version}",
+    flags={
+        "is:up": lambda facts: facts.node.state is NodeState.UP,
+        "is:stale": lambda facts: facts.node.state is NodeState.STALE,
+        "is:down": lambda facts: facts.node.state is NodeState.DOWN,
+        "is:draining": lambda facts: facts.node.drain is not None,
+        "is:outdated": lambda facts: facts.node.is_out_of_date,
+    },
     numbers=("depth", "rate=in", "topics", "clients"),
     filters=(("stale", "is:stale"), ("down", "is:down"), ("older version", "is:outdated")),
     has_actions=True,
@@ -189,14 +171,20 @@ NODES_PAGE = Page("nodes", "/nodes", build_nodes, "nodes.html", "nodes")
 
 @dataclass(slots=True, eq=False)
 class NodeTopic:
-    """A topic's share on this node; one without a part was tombstoned and is gone."""
+    """A topic's share on this node, and those of its channels; one without a part was tombstoned and is gone."""
 
     name: str
     part: NodePart | None
-    channel_count: int
-    channels_depth: int
-    clients: int
+    channels: list[NodePart]
     is_tombstoned: bool
+
+    @property
+    def depth(self) -> int | None:
+        return sum(each.counts.depth for each in (self.part, *self.channels)) if self.part else None
+
+    @property
+    def client_count(self) -> int:
+        return sum(each.counts.client_count for each in self.channels)
 
     @property
     def states(self) -> list[State]:
@@ -204,7 +192,7 @@ class NodeTopic:
         if self.part and self.part.paused:
             found.append(State("warn", "paused"))
         if self.is_tombstoned:
-            found.append(State("off", "tombstoned", "nsqlookupd hides the topic on this node"))
+            found.append(TOMBSTONED)
         return found
 
 
@@ -230,7 +218,7 @@ TOPICS: TableSpec[NodeTopic] = TableSpec(
         number(
             "depth",
             "Depth",
-            lambda topic: topic.part.counts.depth + topic.channels_depth if topic.part else None,
+            lambda topic: topic.depth,
             hint="Messages that wait in the topic and in its channels on this node",
         ),
         number(
@@ -242,8 +230,8 @@ TOPICS: TableSpec[NodeTopic] = TableSpec(
             lambda topic: topic.part.counts.message_count if topic.part else None,
             3,
         ),
-        number("channels", "Channels", lambda topic: topic.channel_count, 3),
-        number("clients", "Clients", lambda topic: topic.clients, 3),
+        number("channels", "Channels", lambda topic: len(topic.channels), 3),
+        number("clients", "Clients", lambda topic: topic.client_count, 3),
     ),
     key=lambda topic: topic.name,
     data=lambda topic: {
@@ -252,13 +240,11 @@ TOPICS: TableSpec[NodeTopic] = TableSpec(
         "paused": "all" if topic.part and topic.part.paused else "none",
         "tombstoned": "yes" if topic.is_tombstoned else "",
     },
-    searchable=Searchable(
-        text=lambda topic: topic.name,
-        flags={
-            "is:paused": lambda topic: topic.part is not None and topic.part.paused,
-            "is:tombstoned": lambda topic: topic.is_tombstoned,
-        },
-    ),
+    searchable=lambda topic: topic.name,
+    flags={
+        "is:paused": lambda topic: topic.part is not None and topic.part.paused,
+        "is:tombstoned": lambda topic: topic.is_tombstoned,
+    },
     numbers=("depth", "clients", "channels"),
     filters=(("paused", "is:paused"), ("tombstoned", "is:tombstoned")),
     has_actions=True,
@@ -281,10 +267,8 @@ REGISTRATIONS: TableSpec[Registration] = TableSpec(
 
 
 def registrations(cluster: Cluster, node: Node) -> list[Registration]:
-    remotes = {}
-    for text in node.remote_addresses:
-        address, _, remote = text.partition("/")
-        remotes[address] = remote
+    pairs = (text.partition("/") for text in node.remote_addresses)
+    remotes = {address: remote for address, _, remote in pairs}
     return [
         Registration(address, address in node.lookupds, remotes.get(address, ""))
         for address in cluster.lookupds
@@ -295,28 +279,13 @@ async def topics_of(cluster: Cluster, node: Node) -> list[NodeTopic]:
     found = []
     slices = Slices()
     for topic in cluster.topics.values():
-        if (share := share_of(topic, node)) is not None:
-            found.append(share)
+        part, is_tombstoned = topic.parts.at(node.key), topic.name in node.tombstones
+        if part is not None or is_tombstoned:
+            shares = (channel.parts.at(node.key) for channel in topic.channels.values())
+            channels = [each for each in shares if each is not None]
+            found.append(NodeTopic(topic.name, part, channels, is_tombstoned))
         await slices.pause()
     return found
-
-
-def share_of(topic: Topic, node: Node) -> NodeTopic | None:
-    """None if the node has no relation to it."""
-    part = topic.parts.at(node.key)
-    is_tombstoned = topic.name in node.tombstones
-    if part is None and not is_tombstoned:
-        return None
-    found = (channel.parts.at(node.key) for channel in topic.channels.values())
-    channels = [each for each in found if each is not None]
-    return NodeTopic(
-        name=topic.name,
-        part=part,
-        channel_count=len(channels),
-        channels_depth=sum(each.counts.depth for each in channels),
-        clients=sum(each.counts.client_count for each in channels),
-        is_tombstoned=is_tombstoned,
-    )
 
 
 def make_charts(node: str) -> list[Chart]:
@@ -371,8 +340,7 @@ async def build_node(request: PageRequest) -> View:
         near = await find_similar_names(key, cluster.nodes)
         raise PageNotFoundError("node", key, [(each, urls.node(each)) for each in near])
     problems = own_problems(request, node=key)
-    is_up = node.state is NodeState.UP and node.start_time
-    up_s = cluster.at - node.start_time if is_up else None
+    error = node.error or ("" if node.health in ("", "OK") else node.health)
     return View(
         title=node.key,
         crumbs=[Link("Nodes", urls.to("/nodes"))],
@@ -385,13 +353,13 @@ async def build_node(request: PageRequest) -> View:
             "host": node.hostname,
             **vitals_texts(node, request.context.problems.vitals(key)),
             "tcp": f"{node.broadcast_address}:{node.tcp_port}",
-            "up": texts.duration(up_s),
+            "up": texts.duration(up_s(node, cluster.at)),
             "since": texts.stamp(node.since),
-            "error": node.error or ("" if node.health in ("", "OK") else node.health),
+            "error": error,
         },
         states={"node": node_state(node, cluster.at)},
         shown={
-            "error": bool(node.error) or node.health not in ("", "OK"),
+            "error": bool(error),
             "drain": node.state is NodeState.UP and node.drain is None,
             "cancel-drain": node.state is NodeState.UP and node.drain is not None,
             "acknowledge": node.unclean_start is not None,
@@ -437,10 +405,8 @@ INACTIVE: TableSpec[Inactive] = TableSpec(
     ),
     key=lambda each: f"{each.topic}/{each.channel}" if each.channel else each.topic,
     data=lambda each: {"topic": each.topic, "channel": each.channel, "inactive": "yes"},
-    searchable=Searchable(
-        text=lambda each: f"{each.topic} {each.channel}",
-        flags={"is:ephemeral": lambda each: "#" in each.topic + each.channel},
-    ),
+    searchable=lambda each: f"{each.topic} {each.channel}",
+    flags={"is:ephemeral": lambda each: "#" in each.topic + each.channel},
     can_select=True,
     has_actions=True,
     empty="Every topic that nsqlookupd know has an nsqd.",

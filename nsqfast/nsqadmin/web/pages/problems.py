@@ -11,15 +11,7 @@ from nsqfast.nsqadmin.problems.report import Problem
 from nsqfast.nsqadmin.problems.silences import Scope, Silence
 from nsqfast.nsqadmin.web import texts
 from nsqfast.nsqadmin.web.request import PageRequest
-from nsqfast.nsqadmin.web.tables import (
-    Column,
-    Searchable,
-    Table,
-    TableSpec,
-    chips,
-    make_table,
-    number,
-)
+from nsqfast.nsqadmin.web.tables import Column, Table, TableSpec, chips, make_table, number
 from nsqfast.nsqadmin.web.texts import State
 from nsqfast.nsqadmin.web.view import Page, View
 
@@ -63,13 +55,10 @@ def muted_text(problem: Problem) -> str:
     """Until when, why and by whom."""
     silence = problem.muted_by
     parts = [f"until {texts.stamp(problem.muted_until)}"]
-    if silence is not None and silence.scope is not Scope.PROBLEM:
-        parts.append(silenced_text(silence))
-    if silence is not None and silence.reason:
-        parts.append(silence.reason)
-    if silence is not None and silence.user:
-        parts.append(f"by {silence.user}")
-    return ", ".join(parts)
+    if silence is not None:
+        parts.append("" if silence.scope is Scope.PROBLEM else silenced_text(silence))
+        parts += [silence.reason, f"by {silence.user}" if silence.user else ""]
+    return ", ".join(part for part in parts if part)
 
 
 def silenced_text(silence: Silence) -> str:
@@ -119,14 +108,12 @@ TABLE: TableSpec[Problem] = TableSpec(
         "muted": "yes" if is_muted_itself(problem) else "",
     },
     kind=lambda problem: problem.severity.value,
-    searchable=Searchable(
-        text=lambda problem: f"{problem.rule} {object_text(problem)} {problem.text}",
-        flags={
-            "is:critical": lambda problem: problem.severity.value == "crit",
-            "is:warning": lambda problem: problem.severity.value == "warn",
-            "is:muted": lambda problem: problem.muted_until > 0,
-        },
-    ),
+    searchable=lambda problem: f"{problem.rule} {object_text(problem)} {problem.text}",
+    flags={
+        "is:critical": lambda problem: problem.severity.value == "crit",
+        "is:warning": lambda problem: problem.severity.value == "warn",
+        "is:muted": lambda problem: problem.muted_until > 0,
+    },
     filters=(("critical", "is:critical"), ("warning", "is:warning"), ("muted", "is:muted")),
     has_actions=True,
     has_menu=False,

@@ -10,10 +10,14 @@ from nsqfast.nsqadmin.cluster.model import Channel, Cluster, Node, NodePart, Nod
 from nsqfast.nsqadmin.context import Context
 from nsqfast.nsqadmin.problems.report import Problem
 from nsqfast.nsqadmin.web import texts
-from nsqfast.nsqadmin.web.request import GROWS_S_MIN, PageRequest, TopicFacts
-from nsqfast.nsqadmin.web.tables import Column, Searchable, TableSpec, chips, link, number
+from nsqfast.nsqadmin.web.request import GROWS_S_MIN, TopicFacts
+from nsqfast.nsqadmin.web.tables import Column, TableSpec, chips, link, number
 from nsqfast.nsqadmin.web.texts import State
 from nsqfast.nsqadmin.web.view import PageNotFoundError, find_similar_names
+
+INACTIVE = State("off", "inactive", "only nsqlookupd knows it: no nsqd has it")
+EPHEMERAL = State("info", "ephemeral")
+TOMBSTONED = State("off", "tombstoned", "nsqlookupd hides the topic on this node")
 
 
 async def find_topic(context: Context, cluster: Cluster, topic: str) -> Topic:
@@ -106,10 +110,8 @@ def topic_states(facts: TopicFacts, problems: Sequence[Problem] = ()) -> list[St
         word = "channel paused" if count == 1 else f"{count:,} channels paused"
         states.append(State("warn", word))
     if facts.is_inactive:
-        states.append(State("off", "inactive", "only nsqlookupd knows it: no nsqd has it"))
-    if facts.topic.is_ephemeral:
-        states.append(State("info", "ephemeral"))
-    return states
+        states.append(INACTIVE)
+    return [*states, EPHEMERAL] if facts.topic.is_ephemeral else states
 
 
 def channel_states(channel: Channel, problems: Sequence[Problem] = ()) -> list[State]:
@@ -117,9 +119,7 @@ def channel_states(channel: Channel, problems: Sequence[Problem] = ()) -> list[S
     states = problem_states(problems)
     if paused := paused_state(channel):
         states.append(paused)
-    if channel.is_ephemeral:
-        states.append(State("info", "ephemeral"))
-    return states
+    return [*states, EPHEMERAL] if channel.is_ephemeral else states
 
 
 def problem_states(problems: Sequence[Problem]) -> list[State]:
@@ -200,15 +200,13 @@ CHANNELS: TableSpec[Channel] = TableSpec(
         "paused": paused_word(channel),
         "inactive": "" if channel.parts else "yes",
     },
-    searchable=Searchable(
-        text=lambda channel: channel.name,
-        flags={
-            "is:paused": lambda channel: channel.parts.paused_count > 0,
-            "is:ephemeral": lambda channel: channel.is_ephemeral,
-            "is:growing": lambda channel: (channel.depth_slope or 0.0) > GROWS_S_MIN,
-            "no:consumers": lambda channel: channel.counts.client_count == 0,
-        },
-    ),
+    searchable=lambda channel: channel.name,
+    flags={
+        "is:paused": lambda channel: channel.parts.paused_count > 0,
+        "is:ephemeral": lambda channel: channel.is_ephemeral,
+        "is:growing": lambda channel: (channel.depth_slope or 0.0) > GROWS_S_MIN,
+        "no:consumers": lambda channel: channel.counts.client_count == 0,
+    },
     numbers=("depth", "consumers", "in_flight", "deferred", "oldest", "rate=out"),
     can_select=True,
     has_actions=True,
@@ -237,9 +235,7 @@ class PartFacts:
         found = [node_state(self.node, self.at)] if self.node else []
         if self.part.paused:
             found.append(State("warn", "paused"))
-        if self.is_tombstoned:
-            found.append(State("off", "tombstoned", "nsqlookupd hides the topic on this node"))
-        return found
+        return [*found, TOMBSTONED] if self.is_tombstoned else found
 
 
 def make_part_facts(
@@ -261,12 +257,13 @@ def make_part_facts(
     return shares
 
 
-def _node_address(request: PageRequest, share: PartFacts) -> str:
-    return request.context.urls.node(share.part.node) if share.node else ""
-
-
 _NODE_COLUMNS: tuple[Column[PartFacts], ...] = (
-    Column("node", "Node", lambda share: share.part.node, href=_node_address),
+    link(
+        "node",
+        "Node",
+        lambda share: share.part.node,
+        lambda urls, share: urls.node(share.part.node) if share.node else "",
+    ),
     Column("host", "Host", lambda share: share.node.hostname if share.node else "", priority=3),
     chips("state", "State", lambda share: share.states),
 )

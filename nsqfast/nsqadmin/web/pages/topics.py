@@ -19,6 +19,8 @@ from nsqfast.nsqadmin.web.charts import (
 from nsqfast.nsqadmin.web.pages.problems import own_problems, problems_by
 from nsqfast.nsqadmin.web.pages.shares import (
     CHANNELS,
+    EPHEMERAL,
+    INACTIVE,
     OLDEST,
     TOPIC_NODES,
     channel_states,
@@ -32,14 +34,14 @@ from nsqfast.nsqadmin.web.pages.shares import (
 from nsqfast.nsqadmin.web.request import PageRequest, TopicFacts, sum_topic
 from nsqfast.nsqadmin.web.tables import (
     Column,
-    Searchable,
     TableSpec,
     chips,
+    link,
     make_table,
     number,
     with_states,
 )
-from nsqfast.nsqadmin.web.texts import Link, State
+from nsqfast.nsqadmin.web.texts import Link
 from nsqfast.nsqadmin.web.view import Page, View
 
 SPARK_CHANNELS = 20  # a page has a hundred topics, and each line takes some microseconds
@@ -113,17 +115,12 @@ async def build_topic(request: PageRequest) -> View:
         },
     )
     view.set_state("paused", paused_state(topic))
-    inactive = State("off", "inactive", "only nsqlookupd knows it: no nsqd has it")
-    view.set_state("inactive", inactive if facts.is_inactive else None)
-    view.set_state("ephemeral", State("info", "ephemeral") if topic.is_ephemeral else None)
+    view.set_state("inactive", INACTIVE if facts.is_inactive else None)
+    view.set_state("ephemeral", EPHEMERAL if topic.is_ephemeral else None)
     return view
 
 
 TOPIC_PAGE = Page("topic", "/topics/{topic}", build_topic, "topic.html", "topics")
-
-
-def _topic_address(request: PageRequest, facts: TopicFacts) -> str:
-    return request.context.urls.topic(facts.name)
 
 
 def _spark(request: PageRequest, facts: TopicFacts) -> Sequence[float | None]:
@@ -135,7 +132,7 @@ def _spark(request: PageRequest, facts: TopicFacts) -> Sequence[float | None]:
 
 
 COLUMNS: Sequence[Column[TopicFacts]] = (
-    Column("name", "Topic", lambda facts: facts.name, href=_topic_address),
+    link("name", "Topic", lambda facts: facts.name, lambda urls, facts: urls.topic(facts.name)),
     chips("state", "State", topic_states),
     number(
         "depth",
@@ -178,16 +175,14 @@ TABLE: TableSpec[TopicFacts] = TableSpec(
         "paused": paused_word(facts.topic),
         "inactive": "yes" if facts.is_inactive else "",
     },
-    searchable=Searchable(
-        text=lambda facts: facts.name,
-        flags={
-            "is:paused": lambda facts: facts.topic.parts.paused_count + facts.paused_channels > 0,
-            "is:ephemeral": lambda facts: facts.topic.is_ephemeral,
-            "is:inactive": lambda facts: facts.is_inactive,
-            "is:growing": lambda facts: facts.is_growing,
-            "no:consumers": lambda facts: facts.idle_channels > 0,
-        },
-    ),
+    searchable=lambda facts: facts.name,
+    flags={
+        "is:paused": lambda facts: facts.topic.parts.paused_count + facts.paused_channels > 0,
+        "is:ephemeral": lambda facts: facts.topic.is_ephemeral,
+        "is:inactive": lambda facts: facts.is_inactive,
+        "is:growing": lambda facts: facts.is_growing,
+        "no:consumers": lambda facts: facts.idle_channels > 0,
+    },
     numbers=("depth", "rate=in", "in", "growth", "oldest", "in_flight", "channels", "consumers"),
     filters=(
         ("paused", "is:paused"),
