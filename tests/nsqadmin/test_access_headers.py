@@ -7,7 +7,7 @@ import socket
 import pytest
 from aiohttp import web
 
-from nsqfast.nsqadmin.access.answers import security_headers
+from nsqfast.nsqadmin.access.answers import SecurityHeaders
 from nsqfast.nsqadmin.options import Options
 from support.access import log_in, probed, run_admin, start_admin, write_users
 from support.waiting import wait_until
@@ -131,7 +131,7 @@ def test_what_is_no_request_has_them_and_leaves_no_traceback():
 
 def test_pictures_of_graphite_are_allowed_where_the_browser_loads_them():
     def policy(**options):
-        return security_headers(Options(**options))["Content-Security-Policy"]
+        return SecurityHeaders(Options(**options)).headers["Content-Security-Policy"]
 
     with_graphite = policy(graphite_url="https://graphite.example:8080/render?x=1")
     assert "img-src 'self' data: https://graphite.example:8080;" in with_graphite

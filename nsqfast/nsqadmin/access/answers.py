@@ -46,21 +46,6 @@ SENTENCES: Final = {
 }
 
 
-def security_headers(options: Options) -> dict[str, str]:
-    """Allow Graphite's pictures if the browser fetches them directly."""
-    images = ""
-    if options.graphite_url and not options.proxy_graphite:
-        images = " " + _origin(options.graphite_url)
-    return {
-        "Content-Security-Policy": POLICY.format(images=images),
-        "X-Content-Type-Options": "nosniff",
-        "Referrer-Policy": "same-origin",
-        "X-Frame-Options": "DENY",
-        "Cross-Origin-Opener-Policy": "same-origin",
-        "Server": "nsqadmin",
-    }
-
-
 def _origin(url: str) -> str:
     """An origin for use in a policy: nothing in it may end the directive or begin another one."""
     try:
@@ -79,7 +64,18 @@ class SecurityHeaders:
     """Registered as a signal of the application, because that also fires for streamed responses."""
 
     def __init__(self, options: Options) -> None:
-        self.headers = security_headers(options)
+        images = ""
+        if options.graphite_url and not options.proxy_graphite:
+            # Browsers fetch Graphite's pictures from there.
+            images = " " + _origin(options.graphite_url)
+        self.headers = {
+            "Content-Security-Policy": POLICY.format(images=images),
+            "X-Content-Type-Options": "nosniff",
+            "Referrer-Policy": "same-origin",
+            "X-Frame-Options": "DENY",
+            "Cross-Origin-Opener-Policy": "same-origin",
+            "Server": "nsqadmin",
+        }
 
     def add_to(self, response: web.StreamResponse) -> None:
         """Keep what a handler said about caching; override everything else."""

@@ -21,7 +21,7 @@ from nsqfast.errors import OptionsError
 from nsqfast.nsqadmin.access.origin import TRUSTED_FLAG, Proxies, readable
 from nsqfast.nsqadmin.access.passwords import Passwords
 from nsqfast.nsqadmin.access.sessions import Session, Sessions
-from nsqfast.nsqadmin.access.users import Account, Role, User, read_users
+from nsqfast.nsqadmin.access.users import Role, User, read_users
 from nsqfast.nsqadmin.options import Options
 
 log = logging.getLogger("nsqadmin")
@@ -102,16 +102,10 @@ class Access:
         name, colon, password = basic_of(request).partition(":")
         if not colon:
             return Identity(NOBODY)
-        account = await self.check_password(request, passwords, name, password)
+        account = await passwords.check(name, password, self.proxies.address_of(request))
         if account is None:
             return Identity(User(name, Role.NOBODY), doubt="wrong name or password")
         return Identity(User(account.name, account.role))
-
-    async def check_password(
-        self, request: web.Request, passwords: Passwords, name: str, password: str
-    ) -> Account | None:
-        """None if it is wrong; TooManyTriesError."""
-        return await passwords.check(name, password, self.proxies.address_of(request))
 
     def reload(self) -> None:
         """Read --auth-file again, in a thread; a faulty file changes nothing and is logged."""

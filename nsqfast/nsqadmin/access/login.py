@@ -50,8 +50,9 @@ class Login:
         form = await request.post()
         name, password, then = (str(form.get(key, "")) for key in ("name", "password", "next"))
         name, then = name.strip()[:NAME_LENGTH_MAX], after_login(then, self._urls)
+        address = self._access.proxies.address_of(request)
         try:
-            account = await self._access.check_password(request, passwords, name, password)
+            account = await passwords.check(name, password, address)
         except TooManyTriesError:
             # Only in the access log: a flood must not fill the audit.
             page = self._page(request, 429, then, name, TOO_MANY)
@@ -63,7 +64,7 @@ class Login:
             await self._context.audit.note(request, "login", effect=effect, outcome="refused")
             return self._page(request, 403, then, name, WRONG)
         # Also if the password was remembered: a person who logs in has stopped guessing.
-        passwords.tries.forgive(name, self._access.proxies.address_of(request))
+        passwords.tries.forgive(name, address)
         return await self._begin(request, account, then)
 
     async def _begin(self, request: web.Request, account: Account, then: str) -> web.Response:

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import re
 import zlib
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import orjson
@@ -30,18 +30,9 @@ JSON = {"Content-Type": "application/json; charset=utf-8", **V1}
 
 BROKEN_ESCAPE = re.compile("%(?![0-9a-fA-F]{2}).{0,2}")
 
-Ask = Callable[[web.Request], Awaitable[web.Response]]
 WINDOW_BITS = {"gzip": 31, "deflate": -15}
 THREAD_SIZE_MIN = 64 << 10  # about 2 ms
 OURS = ("/api/", "/config/", "/ping/", "/render/")
-
-
-class ApiError(Exception):
-    """The request cannot be served: `{"message": text}` with this status."""
-
-    def __init__(self, status: int, text: str) -> None:
-        super().__init__(text)
-        self.status = status
 
 
 def answer(value: Any) -> web.Response:
@@ -72,17 +63,18 @@ def query_of(request: web.Request) -> dict[str, str]:
         return parse_query(query.encode("utf-8", "surrogateescape"))
     except ValueError as error:
         broken = BROKEN_ESCAPE.search(query)
-        raise ApiError(400, f"{error} {quote(broken[0])}" if broken else str(error)) from None
+        text = f"{error} {quote(broken[0])}" if broken else str(error)
+        raise web.HTTPBadRequest(text=text) from None
 
 
-def as_api(ask: Ask) -> Handler:
+def as_api(ask: Handler) -> Handler:
     """A handler whose errors are JSON; the server logs the request."""
 
-    async def handle(request: web.Request) -> web.Response:
+    async def handle(request: web.Request) -> web.StreamResponse:
         try:
             return await ask(request)
-        except ApiError as error:
-            return refusal(error.status, str(error))
+        except web.HTTPException as error:
+            return refusal(error.status, error.text or "")
         except NobodyAnsweredError as error:
             log.error("%s", error)  # noqa: TRY400 - a node's fault: its text says all
             return refusal(502, f"UPSTREAM_ERROR: {error}")

@@ -5,7 +5,6 @@ import json
 from aiohttp import web
 
 from nsqfast.nsqadmin.actions.order import read_limited
-from nsqfast.nsqadmin.api.answers import ApiError
 from nsqfast.nsqadmin.cluster.answers import quote_character
 from nsqfast.wire.gojson import decode_record
 
@@ -22,19 +21,19 @@ _GO_TYPES = {
 
 
 async def read_strings(request: web.Request, *names: str) -> dict[str, str]:
-    """These members of a JSON object, '' for missing ones; ApiError 400 with the decoder's text."""
+    """These members of a JSON object, '' for missing ones; 400 with the decoder's text."""
     body = await read_limited(request, BODY_SIZE_MAX)
     if len(body) > BODY_SIZE_MAX:
-        raise ApiError(413, "BODY_TOO_BIG")
+        raise web.HTTPRequestEntityTooLarge(BODY_SIZE_MAX, len(body), text="BODY_TOO_BIG")
     text = body.decode("utf-8", "replace").lstrip(" \t\r\n")
     if not text:
-        raise ApiError(400, "EOF")
+        raise web.HTTPBadRequest(text="EOF")
     try:
         value, end = json.JSONDecoder().raw_decode(text)
     except json.JSONDecodeError as error:
-        raise ApiError(400, _syntax_text(text, error)) from None
+        raise web.HTTPBadRequest(text=_syntax_text(text, error)) from None
     except RecursionError:
-        raise ApiError(400, "exceeded max depth") from None
+        raise web.HTTPBadRequest(text="exceeded max depth") from None
     _check_types(value, names)
     return decode_record(text[:end].encode(), names, {})
 
@@ -45,14 +44,16 @@ def _check_types(value: object, names: tuple[str, ...]) -> None:
     if not isinstance(value, dict):
         fields = "; ".join(f'{name.title()} string "json:\\"{name}\\""' for name in names)
         kind = _GO_TYPES[type(value)]
-        raise ApiError(
-            400, f"json: cannot unmarshal {kind} into Go value of type struct {{ {fields} }}"
+        raise web.HTTPBadRequest(
+            text=f"json: cannot unmarshal {kind} into Go value of type struct {{ {fields} }}"
         )
     for key, member in value.items():
         if key.lower() in names and member is not None and not isinstance(member, str):
             kind = _GO_TYPES[type(member)]
             field = f".{key.lower()} of type string"
-            raise ApiError(400, f"json: cannot unmarshal {kind} into Go struct field {field}")
+            raise web.HTTPBadRequest(
+                text=f"json: cannot unmarshal {kind} into Go struct field {field}"
+            )
 
 
 def _syntax_text(text: str, error: json.JSONDecodeError) -> str:

@@ -12,7 +12,7 @@ from aiohttp import web
 from nsqfast.net.masks import masked, place_of
 from nsqfast.nsqadmin.access.origin import parse_peer_ip
 from nsqfast.nsqadmin.actions.order import read_limited
-from nsqfast.nsqadmin.api.answers import V1, ApiError, answer
+from nsqfast.nsqadmin.api.answers import V1, answer
 from nsqfast.nsqadmin.api.bodies import BODY_SIZE_MAX
 from nsqfast.nsqadmin.checks import parse_cidr
 from nsqfast.nsqadmin.context import Context
@@ -42,7 +42,7 @@ class Config:
         self._check_address(request)
         body = await read_limited(request, BODY_SIZE_MAX)
         if not body or len(body) > BODY_SIZE_MAX:
-            raise ApiError(413, "INVALID_VALUE")
+            raise web.HTTPRequestEntityTooLarge(BODY_SIZE_MAX, len(body), text="INVALID_VALUE")
         name = request.match_info["name"]
         if name == "log_level":
             self._set_log_level(body)
@@ -50,7 +50,7 @@ class Config:
             self._options.nsqlookupd_http_addresses = _read_addresses(body)
             self._context.poller.ask_now()
         else:
-            raise ApiError(400, "INVALID_OPTION")
+            raise web.HTTPBadRequest(text="INVALID_OPTION")
         log.info("/config/%s was set", name)
         effect = {"name": name, "value": body[:1024].decode("utf-8", "replace")}
         await self._context.audit.note(request, "set_config", effect=effect)
@@ -61,14 +61,14 @@ class Config:
             return
         peer = parse_peer_ip(request.remote or "")
         if peer is None:
-            raise ApiError(400, "INVALID_REMOTE_ADDR")
+            raise web.HTTPBadRequest(text="INVALID_REMOTE_ADDR")
         if peer not in self._network:
-            raise ApiError(403, "FORBIDDEN")
+            raise web.HTTPForbidden(text="FORBIDDEN")
 
     def _answer(self, name: str) -> web.Response:
         option = self._known.get(name)
         if option is None:
-            raise ApiError(400, "INVALID_OPTION")
+            raise web.HTTPBadRequest(text="INVALID_OPTION")
         value: Any = getattr(self._options, option.attribute)
         if isinstance(value, str):
             # The path of a webhook is often its secret.
@@ -79,7 +79,7 @@ class Config:
     def _set_log_level(self, body: bytes) -> None:
         level = logs.LEVELS.get(body.decode("latin-1").lower())
         if level is None:
-            raise ApiError(400, "INVALID_VALUE")
+            raise web.HTTPBadRequest(text="INVALID_VALUE")
         self._options.log_level = level
         logs.set_level(PROGRAM, level)
 
@@ -88,9 +88,9 @@ def _read_addresses(body: bytes) -> list[str]:
     try:
         value: Any = orjson.loads(body)
     except ValueError:
-        raise ApiError(400, "INVALID_VALUE") from None
+        raise web.HTTPBadRequest(text="INVALID_VALUE") from None
     if value is None:
         return []
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
         return value
-    raise ApiError(400, "INVALID_VALUE")
+    raise web.HTTPBadRequest(text="INVALID_VALUE")

@@ -6,7 +6,7 @@ from urllib.parse import urlencode
 import msgspec
 from aiohttp import web
 
-from nsqfast.nsqadmin.api.answers import ApiError, answer, query_of
+from nsqfast.nsqadmin.api.answers import answer, query_of
 from nsqfast.nsqadmin.cluster.answers import UpstreamError
 from nsqfast.nsqadmin.context import Context
 from nsqfast.wire.gotext import quote
@@ -32,9 +32,9 @@ class Graphite:
         """The rate of `target` per second; N/A if Graphite has no number, or a negative one."""
         query = query_of(request)
         if query.get("metric") != "rate":
-            raise ApiError(400, "INVALID_ARG_METRIC")
+            raise web.HTTPBadRequest(text="INVALID_ARG_METRIC")
         if "target" not in query:
-            raise ApiError(400, "INVALID_ARG_TARGET")
+            raise web.HTTPBadRequest(text="INVALID_ARG_TARGET")
         asked = {
             "format": "json",
             "from": f"-{2 * self._interval_s}sec",
@@ -51,7 +51,7 @@ class Graphite:
             series = msgspec.json.decode(body, type=list[_Series])
         except (UpstreamError, ValueError, RecursionError) as error:
             log.error("graphite request failed - %s", error)  # noqa: TRY400 - its text says all
-            raise ApiError(500, "INTERNAL_ERROR") from None
+            raise web.HTTPInternalServerError(text="INTERNAL_ERROR") from None
         points = series[0].datapoints if series else []
         return points[0][0] if points and points[0] else None
 

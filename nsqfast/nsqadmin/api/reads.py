@@ -11,9 +11,10 @@ from typing import Any
 
 import orjson
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from nsqfast.net.slices import Slices
-from nsqfast.nsqadmin.api.answers import ApiError, Ask, answer_bytes, join_warnings, query_of
+from nsqfast.nsqadmin.api.answers import answer_bytes, join_warnings, query_of
 from nsqfast.nsqadmin.api.objects import (
     Json,
     channel_object,
@@ -77,7 +78,7 @@ class Reads:
         self._discovery = discovery
         self._rounds = Rounds()
 
-    def shared(self, question: Callable[[web.Request], Awaitable[bytes]]) -> Ask:
+    def shared(self, question: Callable[[web.Request], Awaitable[bytes]]) -> Handler:
         """The handler of a question that depends on nothing but the path and the query."""
 
         async def answer(request: web.Request) -> web.Response:
@@ -109,7 +110,7 @@ class Reads:
         known = await self._discovery.nodes(with_topics=False)
         node = next((one for one in known.value if one.key == key), None)
         if node is None:
-            raise ApiError(404, "NODE_NOT_FOUND")
+            raise web.HTTPNotFound(text="NODE_NOT_FOUND")
         found = await self._discovery.stats([node], with_clients=True)
         topics = found.value[0][1].topics or []
         slices, pieces = Slices(), []
@@ -146,7 +147,7 @@ class Reads:
             for one in numbers.channels_named(topic, name)
         ]
         if not parts and name not in registered:
-            raise ApiError(404, "CHANNEL_NOT_FOUND")
+            raise web.HTTPNotFound(text="CHANNEL_NOT_FOUND")
         return _with_message(merge_channels(topic, name, parts), found, stats)
 
     async def _stats(

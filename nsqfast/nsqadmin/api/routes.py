@@ -3,8 +3,10 @@
 from functools import partial
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
-from nsqfast.nsqadmin.api.answers import Ask, answer_misses, as_api, compress
+from nsqfast.nsqadmin.access.permissions import admin_only
+from nsqfast.nsqadmin.api.answers import answer_misses, as_api, compress
 from nsqfast.nsqadmin.api.config import Config
 from nsqfast.nsqadmin.api.graphite import Graphite
 from nsqfast.nsqadmin.api.reads import Reads
@@ -27,7 +29,7 @@ def add_routes(app: web.Application, context: Context) -> None:
     writes = Writes(context, discovery)
     config, graphite = Config(context), Graphite(context)
 
-    def add(method: str, path: str, ask: Ask) -> None:
+    def add(method: str, path: str, ask: Handler) -> None:
         app.router.add_route(method, path, as_api(ask))
 
     for path in ("/ping", "/livez"):
@@ -42,11 +44,11 @@ def add_routes(app: web.Application, context: Context) -> None:
     add("GET", "/api/graphite", graphite.rate)
     add("GET", CONFIG, config.get)
     add("PUT", CONFIG, config.put)
-    add("POST", "/api/topics", writes.only_admin(writes.create))
+    add("POST", "/api/topics", admin_only(writes.create))
     for path in (TOPIC, CHANNEL):
-        add("POST", path, writes.only_admin(writes.act))
-        add("DELETE", path, writes.only_admin(writes.delete))
-    add("DELETE", NODE, writes.only_admin(writes.tombstone))
+        add("POST", path, admin_only(writes.act))
+        add("DELETE", path, admin_only(writes.delete))
+    add("DELETE", NODE, admin_only(writes.tombstone))
     if context.options.proxy_graphite:
         add("GET", "/render", graphite.render)
 

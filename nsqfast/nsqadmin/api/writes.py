@@ -1,12 +1,10 @@
-"""POST and DELETE below /api: create, delete, pause, unpause, empty, tombstone. Admins only, and audited."""
+"""POST and DELETE below /api: create, delete, pause, unpause, empty, tombstone. Audited; only admins get here."""
 
 from collections.abc import Awaitable
 
 from aiohttp import web
 
-from nsqfast.nsqadmin.access.permissions import note_refusal
-from nsqfast.nsqadmin.access.users import user_of
-from nsqfast.nsqadmin.api.answers import ApiError, Ask, answer, join_warnings
+from nsqfast.nsqadmin.api.answers import answer, join_warnings
 from nsqfast.nsqadmin.api.bodies import read_strings
 from nsqfast.nsqadmin.cluster.answers import NobodyAnsweredError
 from nsqfast.nsqadmin.cluster.discovery import Discovery
@@ -30,25 +28,14 @@ class Writes:
         self._discovery = discovery
         self._steps = ScriptActions(discovery, context.upstream)
 
-    def only_admin(self, ask: Ask) -> Ask:
-        """Refuse all others before reading anything of the request."""
-
-        async def check(request: web.Request) -> web.Response:
-            if not user_of(request).is_admin:
-                await note_refusal(request)
-                raise ApiError(403, "FORBIDDEN")
-            return await ask(request)
-
-        return check
-
     async def create(self, request: web.Request) -> web.Response:
         """A topic, and a channel of it if one is named."""
         given = await read_strings(request, "topic", "channel")
         topic, channel = given["topic"], given["channel"]
         if not is_valid_name(topic):
-            raise ApiError(400, "INVALID_TOPIC")
+            raise web.HTTPBadRequest(text="INVALID_TOPIC")
         if channel and not is_valid_name(channel):
-            raise ApiError(400, "INVALID_CHANNEL")
+            raise web.HTTPBadRequest(text="INVALID_CHANNEL")
         steps = self._steps
         results = await self._do(
             request, "create_topic", {"topic": topic}, steps.create_topic(topic)
@@ -62,7 +49,7 @@ class Writes:
     async def act(self, request: web.Request) -> web.Response:
         verb = (await read_strings(request, "action"))["action"]
         if verb not in VERBS:
-            raise ApiError(400, "INVALID_ACTION")
+            raise web.HTTPBadRequest(text="INVALID_ACTION")
         target = dict(request.match_info)
         action = f"{verb}_{_kind(target)}"
         steps = self._steps.act(verb, **target)
@@ -84,14 +71,14 @@ class Writes:
         """Hides a node from the consumers of a topic, and deletes the topic there."""
         try:
             topic = (await read_strings(request, "topic"))["topic"]
-        except ApiError:
-            raise ApiError(400, "INVALID_BODY") from None
+        except web.HTTPException:
+            raise web.HTTPBadRequest(text="INVALID_BODY") from None
         if not is_valid_name(topic):
-            raise ApiError(400, "INVALID_TOPIC")
+            raise web.HTTPBadRequest(text="INVALID_TOPIC")
         node = request.match_info["node"]
         if not await self._is_known(node):
             REFUSED["unknown_node"] += 1
-            raise ApiError(404, "NODE_NOT_FOUND")
+            raise web.HTTPNotFound(text="NODE_NOT_FOUND")
         done = self._steps.tombstone(topic, node)
         target = {"topic": topic, "node": node}
         return self._answer(await self._do(request, "tombstone_topic_producer", target, done))

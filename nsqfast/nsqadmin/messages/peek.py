@@ -23,6 +23,11 @@ from nsqfast.nsqadmin.messages.bodies import NOT_ALLOWED, Body, Masks, show_body
 from nsqfast.nsqadmin.web.request import Query
 
 STATES = ("ready", "in_flight", "deferred")
+CANNOT_SHOW = {
+    "ready": "waiting messages; tail new ones instead",
+    "in_flight": "messages in flight",
+    "deferred": "deferred messages",
+}
 VIEWS = ("json", "text", "hex")
 # nsqd's limits.
 LIMIT_DEFAULT, LIMIT_MAX = 20, 100
@@ -254,16 +259,8 @@ def explain_failure(node: Node, asked: PeekQuery, error: UpstreamError) -> tuple
         return f"{node.key} did not answer: {error.message}", True
     if "CHANNEL_NOT_FOUND" in error.message or "TOPIC_NOT_FOUND" in error.message:
         return f"{node.key} does not have it any more.", False
-    what = asked.state.replace("_", " ") if asked.state == "in_flight" else asked.state
-    shown = {"ready": "waiting messages", "deferred": "deferred messages"}.get(
-        what, f"messages {what}"
-    )
-    host = node.hostname or node.key
-    hint = "; tail new ones instead" if asked.state == "ready" else ""
-    return (
-        f"nsqd {node.version or 'of unknown version'} on {host} cannot show {shown}{hint}.",
-        False,
-    )
+    host, version = node.hostname or node.key, node.version or "of unknown version"
+    return f"nsqd {version} on {host} cannot show {CANNOT_SHOW[asked.state]}.", False
 
 
 def read_peek_query(query: Query, topic: str, channel: str, state: str = "") -> PeekQuery:
