@@ -27,8 +27,8 @@ from nsqfast.nsqadmin.messages.peek import (
 )
 from nsqfast.nsqadmin.messages.tail import Tails
 from nsqfast.nsqadmin.results import Result
-from nsqfast.nsqadmin.web.pages.channel import make_tabs, tab_texts
 from nsqfast.nsqadmin.web.pages.shares import find_channel, find_topic
+from nsqfast.nsqadmin.web.pages.topics import make_tabs, tab_texts
 from nsqfast.nsqadmin.web.request import PageRequest, Query
 from nsqfast.nsqadmin.web.site import Site
 from nsqfast.nsqadmin.web.texts import Link

@@ -25,6 +25,7 @@ described at https://nsq.io/components/nsqd.html (statsd); `--statsd-prefix`, `-
 `--statsd-gauge-format` surround them. The browser asks Graphite, or with --proxy-graphite us.
 """
 
+import heapq
 import math
 import re
 import time
@@ -43,6 +44,7 @@ from numpy.typing import NDArray
 
 from nsqfast.nsqadmin.access.permissions import export_only
 from nsqfast.nsqadmin.cluster.history_tables import CHANNEL_COLUMNS, NODE_COLUMNS, Key, Series
+from nsqfast.nsqadmin.cluster.model import Channel, Topic
 from nsqfast.nsqadmin.context import Context
 from nsqfast.nsqadmin.options import Options
 from nsqfast.nsqadmin.web.export import answer_file, read_form
@@ -136,6 +138,62 @@ def depth_chart(key: Key = ()) -> Chart:
     memory, disk = DEPTH
     lines = [Line("Memory", [memory], 1, key), Line("Disk", [disk], 2, key)]
     return Chart("depth", "Depth", lines)
+
+
+def topic_charts(topic: Topic) -> list[Chart]:
+    """Its rate; the depth of the LINES_MAX deepest channels, or of its own queue if there are none."""
+    deepest = heapq.nlargest(LINES_MAX, topic.channels.values(), key=lambda each: each.counts.depth)
+    lines = [
+        Line(channel.name, DEPTH, number, ("channel", topic.name, channel.name))
+        for number, channel in enumerate(sorted(deepest, key=lambda each: each.name), 1)
+    ]
+    key = ("topic", topic.name)
+    title = (
+        "Depth per channel"
+        if len(topic.channels) <= LINES_MAX
+        else f"Depth of the {LINES_MAX} deepest channels"
+    )
+    return [
+        published_chart(key),
+        Chart("depth", title, lines)
+        if lines
+        else Chart("depth", "Depth of the topic", [Line("Topic", DEPTH, 1, key)]),
+    ]
+
+
+def channel_charts(channel: Channel) -> list[Chart]:
+    """Rates; waiting messages; messages in flight or deferred."""
+    key = ("channel", channel.topic, channel.name)
+    return [
+        Chart(
+            "rates",
+            "Per second",
+            [
+                Line("Published", ["in_s"], 1, key),
+                Line("Finished", ["out_s"], 2, key),
+                Line("Requeued", ["requeue_s"], 3, key),
+                Line("Timed out", ["timeout_s"], 4, key),
+            ],
+            "/s",
+        ),
+        depth_chart(key),
+        Chart(
+            "held",
+            "In flight and deferred",
+            [Line("In flight", ["in_flight"], 1, key), Line("Deferred", ["deferred"], 2, key)],
+        ),
+    ]
+
+
+def node_charts(node: str) -> list[Chart]:
+    """Published messages, waiting ones, connections, and the size of nsqd's heap."""
+    key = ("node", node)
+    return [
+        published_chart(key),
+        depth_chart(key),
+        Chart("clients", "Clients", [Line("Clients", ["clients"], 1, key)]),
+        Chart("memory", "Memory of nsqd", [Line("Memory", ["memory"], 1, key)], "B"),
+    ]
 
 
 @dataclass(frozen=True, slots=True)

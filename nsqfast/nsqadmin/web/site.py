@@ -25,11 +25,10 @@ from nsqfast.nsqadmin.context import Context, context_of
 from nsqfast.nsqadmin.web.charts import SeriesHandler
 from nsqfast.nsqadmin.web.export import export_table
 from nsqfast.nsqadmin.web.pages.audit import AUDIT_PAGE
-from nsqfast.nsqadmin.web.pages.channel import CHANNEL_PAGE
 from nsqfast.nsqadmin.web.pages.nodes import LOOKUP_PAGE, NODE_PAGE, NODES_PAGE
 from nsqfast.nsqadmin.web.pages.overview import COUNTER_PAGE, OVERVIEW_PAGE
 from nsqfast.nsqadmin.web.pages.problems import PROBLEMS_PAGE
-from nsqfast.nsqadmin.web.pages.topics import TOPIC_PAGE, TOPICS_PAGE
+from nsqfast.nsqadmin.web.pages.topics import CHANNEL_PAGE, TOPIC_PAGE, TOPICS_PAGE
 from nsqfast.nsqadmin.web.render import Assets, make_environment, render
 from nsqfast.nsqadmin.web.request import Query
 from nsqfast.nsqadmin.web.view import MadeView, Page, PageNotFoundError, View, Views, add_banner

@@ -260,10 +260,6 @@ class Table(Generic[T]):
     is_admin: bool = False
 
     @property
-    def name(self) -> str:
-        return self.spec.name
-
-    @property
     def has_boxes(self) -> bool:
         return self.spec.can_select and self.is_admin
 

@@ -6,15 +6,7 @@ from nsqfast.net.slices import Slices
 from nsqfast.nsqadmin.cluster.model import Cluster, Lookupd, Node, NodePart, NodeState
 from nsqfast.nsqadmin.cluster.probes import Disk, Vitals
 from nsqfast.nsqadmin.web import texts
-from nsqfast.nsqadmin.web.charts import (
-    POINT_S,
-    Chart,
-    Line,
-    depth_chart,
-    make_node_pictures,
-    make_plan,
-    published_chart,
-)
+from nsqfast.nsqadmin.web.charts import POINT_S, make_node_pictures, make_plan, node_charts
 from nsqfast.nsqadmin.web.pages.problems import own_problems
 from nsqfast.nsqadmin.web.pages.shares import TOMBSTONED, in_s, node_state, place_of
 from nsqfast.nsqadmin.web.request import PageRequest
@@ -288,17 +280,6 @@ async def topics_of(cluster: Cluster, node: Node) -> list[NodeTopic]:
     return found
 
 
-def make_charts(node: str) -> list[Chart]:
-    """Published messages, waiting ones, connections, and the size of nsqd's heap."""
-    key = ("node", node)
-    return [
-        published_chart(key),
-        depth_chart(key),
-        Chart("clients", "Clients", [Line("Clients", ["clients"], 1, key)]),
-        Chart("memory", "Memory of nsqd", [Line("Memory", ["memory"], 1, key)], "B"),
-    ]
-
-
 def vitals_texts(node: Node, vitals: Vitals | None) -> dict[str, str]:
     """What only nsqfast-nsqd says; an en dash for what is not known."""
     if vitals is None:
@@ -376,7 +357,7 @@ async def build_node(request: PageRequest) -> View:
         facts={
             "node": node,
             "plan": make_plan(
-                request.query, request.context.options.history_ns / 1e9, make_charts(node.key)
+                request.query, request.context.options.history_ns / 1e9, node_charts(node.key)
             ),
             "pictures": make_node_pictures(request.context, request.query, node.key),
         },

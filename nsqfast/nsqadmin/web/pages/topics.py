@@ -1,37 +1,47 @@
-"""/topics and /topics/T: every topic with its numbers; one with its problems, its rate, its channels and nodes."""
+"""/topics, /topics/T, /topics/T/C: every topic with its numbers; one with its channels and nodes; one channel.
+
+A channel's tab chooses its nodes, its clients or its messages; these are pages of their own.
+"""
 
 import heapq
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
-from nsqfast.nsqadmin.cluster.model import Topic
+from nsqfast.nsqadmin.cluster.answers import ChannelStats, Client
+from nsqfast.nsqadmin.cluster.model import Channel, Cluster, Node
+from nsqfast.nsqadmin.cluster.probes import Consumer, Consumers
+from nsqfast.nsqadmin.context import Urls
 from nsqfast.nsqadmin.web import texts
 from nsqfast.nsqadmin.web.charts import (
-    DEPTH,
-    LINES_MAX,
+    CHANNEL_METRICS,
     POINT_S,
     TOPIC_METRICS,
-    Chart,
-    Line,
+    channel_charts,
     make_pictures,
     make_plan,
-    published_chart,
+    topic_charts,
 )
 from nsqfast.nsqadmin.web.pages.problems import own_problems, problems_by
 from nsqfast.nsqadmin.web.pages.shares import (
+    CHANNEL_NODES,
     CHANNELS,
     EPHEMERAL,
     INACTIVE,
     OLDEST,
     TOPIC_NODES,
+    PartFacts,
     channel_states,
+    find_channel,
     find_topic,
     make_part_facts,
     pause_actions,
     paused_state,
     paused_word,
+    place_of,
     topic_states,
 )
-from nsqfast.nsqadmin.web.request import PageRequest, TopicFacts, sum_topic
+from nsqfast.nsqadmin.web.request import GROWS_S_MIN, PageRequest, Query, TopicFacts, sum_topic
 from nsqfast.nsqadmin.web.tables import (
     Column,
     TableSpec,
@@ -41,34 +51,23 @@ from nsqfast.nsqadmin.web.tables import (
     number,
     with_states,
 )
-from nsqfast.nsqadmin.web.texts import Link
+from nsqfast.nsqadmin.web.texts import Link, State
 from nsqfast.nsqadmin.web.view import Page, View
 
 SPARK_CHANNELS = 20  # a page has a hundred topics, and each line takes some microseconds
+COUNTS: dict[str, Callable[[Channel], int]] = {
+    "nodes": lambda channel: len(channel.parts),
+    "clients": lambda channel: channel.counts.client_count,
+    "deferred": lambda channel: channel.counts.deferred_count,
+}
+TABS = {"nodes": "Nodes", "clients": "Clients", "messages": "Messages", "deferred": "Deferred"}
+PARTS = ("nodes", "clients")  # of the channel's page; messages are pages of their own
+QUANTILES = (0.5, 0.95, 0.99, 1.0)
+NODES_NAMED = 5
+QUANTILES_MAX = 10  # in one of Graphite's pictures
 
 
-def make_charts(topic: Topic) -> list[Chart]:
-    """Its rate; the depth of the LINES_MAX deepest channels, or of its own queue if there are none."""
-    deepest = heapq.nlargest(LINES_MAX, topic.channels.values(), key=lambda each: each.counts.depth)
-    lines = [
-        Line(channel.name, DEPTH, number, ("channel", topic.name, channel.name))
-        for number, channel in enumerate(sorted(deepest, key=lambda each: each.name), 1)
-    ]
-    key = ("topic", topic.name)
-    title = (
-        "Depth per channel"
-        if len(topic.channels) <= LINES_MAX
-        else f"Depth of the {LINES_MAX} deepest channels"
-    )
-    return [
-        published_chart(key),
-        Chart("depth", title, lines)
-        if lines
-        else Chart("depth", "Depth of the topic", [Line("Topic", DEPTH, 1, key)]),
-    ]
-
-
-def state_line(facts: TopicFacts) -> str:
+def topic_line(facts: TopicFacts) -> str:
     """`published 812/s · depth 0 · 3 channels · 12 consumers · 2 nodes · 88 M messages in all`"""
     topic = facts.topic
     parts = [
@@ -100,7 +99,7 @@ async def build_topic(request: PageRequest) -> View:
     view = View(
         topic.name,
         crumbs=[Link("Topics", context.urls.to("/topics"))],
-        texts={"state-line": state_line(facts)},
+        texts={"state-line": topic_line(facts)},
         shown={"problems-shown": bool(problems.matched), **pause_actions(topic)},
         tables={
             "problems": problems,
@@ -110,7 +109,7 @@ async def build_topic(request: PageRequest) -> View:
         data={"points": request.cluster.at // POINT_S},
         facts={
             "topic": topic.name,
-            "plan": make_plan(query, context.options.history_ns / 1e9, make_charts(topic)),
+            "plan": make_plan(query, context.options.history_ns / 1e9, topic_charts(topic)),
             "pictures": make_pictures(context, query, TOPIC_METRICS, topic.name),
         },
     )
@@ -210,3 +209,357 @@ async def build_topics(request: PageRequest) -> View:
 
 
 TOPICS_PAGE = Page("topics", "/topics", build_topics, "topics.html", "topics")
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerRow:
+    """`connected_s` is relative to the tick, by the clock of this machine."""
+
+    consumer: Consumer
+    node: Node
+    connected_s: float
+    channel: Channel
+
+    @property
+    def client(self) -> Client:
+        return self.consumer.client
+
+
+def make_consumer_rows(
+    cluster: Cluster, channel: Channel, consumers: Consumers
+) -> list[ConsumerRow]:
+    """Those near to their node first, as in nsqadmin: same zone, same region, others."""
+    rows = [
+        ConsumerRow(
+            each, cluster.nodes[each.node], max(0.0, cluster.at - each.client.connect_ts), channel
+        )
+        for each in consumers.all()
+        if each.node in cluster.nodes
+    ]
+    return sorted(rows, key=lambda row: (row.node.hostname, row.node.key, -nearness(row)))
+
+
+def nearness(row: ConsumerRow) -> int:
+    """2 in the zone of its node, 1 in its region, 0 elsewhere or unknown."""
+    node, client = row.node, row.client
+    if not client.topology_region or client.topology_region != node.topology_region:
+        return 0
+    return 2 if client.topology_zone and client.topology_zone == node.topology_zone else 1
+
+
+def attribute_states(row: ConsumerRow) -> list[State]:
+    """Its negotiated features, identity and location."""
+    client = row.client
+    states = []
+    if client.sample_rate:
+        states.append(State("info", f"sampled {client.sample_rate} %"))
+    if client.tls:
+        parts = [client.tls_version, client.tls_cipher_suite, client.tls_negotiated_protocol]
+        states.append(State("info", "TLS", " ".join(part for part in parts if part)))
+    if client.deflate:
+        states.append(State("info", "Deflate"))
+    if client.snappy:
+        states.append(State("info", "Snappy"))
+    if client.authed:
+        parts = [client.auth_identity, client.auth_identity_url]
+        states.append(State("info", "authenticated", " ".join(part for part in parts if part)))
+    if place := place_of(client):
+        states.append(State("info", place, "region/zone"))
+    if near := nearness(row):
+        states.append(State("ok", "same zone" if near == 2 else "same region", "as its nsqd"))
+    return states
+
+
+def host_text(row: ConsumerRow) -> str:
+    """`HOST:PORT (ID)`, with the id only if it adds something."""
+    client = row.client
+    port = client.remote_address.rpartition(":")[2]
+    host = f"{client.hostname}:{port}" if client.hostname else client.remote_address
+    return host if client.client_id in ("", client.hostname) else f"{host} ({client.client_id})"
+
+
+def held_s(row: ConsumerRow) -> float | None:
+    """Since its last FIN or REQ, if it has messages; None: below a second, or not reported."""
+    return row.client.held_ms / 1e3 or None
+
+
+def _client_names(row: ConsumerRow) -> dict[str, str]:
+    return {
+        "topic": row.channel.topic,
+        "channel": row.channel.name,
+        "node": row.node.key,
+        "client": row.client.remote_address,
+    }
+
+
+CLIENT_COLUMNS: Sequence[Column[ConsumerRow]] = (
+    Column("host", "Client", host_text, title=lambda row: row.client.remote_address),
+    Column("user_agent", "User agent", lambda row: row.client.user_agent, priority=3),
+    chips("attributes", "Attributes", attribute_states, 3),
+    link("node", "Node", lambda row: row.node.key, lambda urls, row: urls.node(row.node.key), 2),
+    number("rdy", "RDY", lambda row: row.client.ready_count),
+    number("in_flight", "In flight", lambda row: row.client.in_flight_count),
+    number(
+        "held",
+        "Held for",
+        held_s,
+        2,
+        texts.duration,
+        hint="Since its last FIN or REQ, while it has messages in flight",
+    ),
+    number(
+        "oldest",
+        "Oldest",
+        lambda row: row.client.oldest_in_flight_ms / 1e3 or None,
+        3,
+        texts.duration,
+        hint="Since the oldest message in flight to it was delivered",
+    ),
+    number("finish_s", "Finished/s", lambda row: row.consumer.finish_s, 2, texts.rate),
+    number("finished", "Finished", lambda row: row.client.finish_count, 4),
+    number("requeued", "Requeued", lambda row: row.client.requeue_count, 2),
+    number("timed_out", "Timed out", lambda row: row.client.timeout_count, 3),
+    number("messages", "Messages", lambda row: row.client.message_count, 4),
+    number("connected", "Connected", lambda row: row.connected_s, 3, texts.duration),
+)
+
+CLIENTS: TableSpec[ConsumerRow] = TableSpec(
+    name="clients",
+    caption="Clients",
+    columns=CLIENT_COLUMNS,
+    key=lambda row: row.consumer.key,
+    data=_client_names,
+    has_actions=True,
+    searchable=lambda row: f"{host_text(row)} {row.client.user_agent} {row.client.remote_address}",
+    flags={"no:rdy": lambda row: row.client.ready_count == 0},
+    numbers=("rdy", "in_flight", "finished", "requeued", "held", "timed_out"),
+    empty="Nobody consumes this channel.",
+    search_label="Search clients",
+)
+
+
+def make_tabs(urls: Urls, query: Query, topic: str, channel: str, current: str) -> list[Link]:
+    """With their numbers, if they have one. Search, sort and page belong to the tab being left."""
+    page = urls.channel(topic, channel)
+    kept = [(name, query.get(name)) for name in ("range", "t")]
+    places = {name: page + Query([("tab", name), *kept]).with_({}) for name in PARTS}
+    return [
+        Link(
+            label,
+            places.get(name, f"{page}/{name}"),
+            name == current,
+            f"tab.{name}" if name in COUNTS else "",
+        )
+        for name, label in TABS.items()
+    ]
+
+
+def tab_texts(channel: Channel | None) -> dict[str, str]:
+    """For View.texts; unknown values for a channel that no tick has seen."""
+    return {
+        f"tab.{name}": texts.count(count(channel) if channel else None)
+        for name, count in COUNTS.items()
+    }
+
+
+def delivery_text(share: PartFacts) -> str:
+    """`zone 60 %, region 30 %, global 10 %`, if nsqd counts its deliveries by zone and region."""
+    counts: dict[str, int] = {}
+    if stats := share.stats:
+        counts["zone"] = stats.zone_local_msg_count
+        counts["region"] = stats.region_local_msg_count
+        counts["global"] = stats.global_msg_count
+    total = sum(counts.values())
+    if not total:
+        return texts.UNKNOWN
+    return ", ".join(f"{name} {texts.share(number / total)}" for name, number in counts.items())
+
+
+def read_latencies(stats: ChannelStats | None) -> dict[float, float]:
+    """The seconds from publishing to FIN, by quantile, that nsqd measures."""
+    latency = stats.e2e_processing_latency if stats else None
+    given = latency.percentiles if latency else None
+    return {each.get("quantile", 0.0): each.get("value", 0.0) / 1e9 for each in given or ()}
+
+
+def latency_s(share: PartFacts, quantile: float) -> float | None:
+    known = read_latencies(share.stats)
+    return next((known[each] for each in known if math.isclose(each, quantile)), None)
+
+
+def latency_text(seconds: float | None) -> str:
+    """`12.5 ms`; without decimals from ten seconds on."""
+    if seconds is None or seconds >= 10:
+        return texts.duration(seconds)
+    return f"{seconds * 1000:,.4g} ms"
+
+
+def _latency_column(quantile: float) -> Column[PartFacts]:
+    return number(
+        f"p{quantile * 100:g}",
+        f"p{quantile * 100:g}",
+        lambda share: latency_s(share, quantile),
+        3,
+        latency_text,
+        hint="Time from publishing to FIN, as this nsqd measures it",
+    )
+
+
+DELIVERY: Column[PartFacts] = Column(
+    "delivery",
+    "Delivery",
+    delivery_text,
+    priority=4,
+    can_sort=False,
+    help="Shares of messages that went to consumers in the zone of the node, in its region, elsewhere",
+)
+
+
+def node_spec(shares: Sequence[PartFacts]) -> TableSpec[PartFacts]:
+    """With latencies and shares of delivery if some node has them."""
+    columns = [*CHANNEL_NODES.columns]
+    columns += [
+        _latency_column(quantile)
+        for quantile in QUANTILES
+        if any(latency_s(share, quantile) is not None for share in shares)
+    ]
+    if any(delivery_text(share) != texts.UNKNOWN for share in shares):
+        columns.append(DELIVERY)
+    return replace(CHANNEL_NODES, columns=columns, is_main=True)
+
+
+def add_nodes(view: View, request: PageRequest, channel: Channel, consumers: Consumers) -> None:
+    stats = {key: answer.stats for key, answer in consumers.answers.items()}
+    shares = make_part_facts(request.cluster, channel.topic, channel.parts, stats, channel.name)
+    view.tables["nodes"] = make_table(request, node_spec(shares), shares)
+
+
+def add_clients(view: View, request: PageRequest, channel: Channel, consumers: Consumers) -> None:
+    """Its consumers; nodes that did not answer are named."""
+    rows = make_consumer_rows(request.cluster, channel, consumers)
+    view.tables["clients"] = make_table(request, CLIENTS, rows)
+    answered = consumers.answers.keys() - consumers.errors
+    silent = [part.node for part in channel.parts if part.node not in answered]
+    text = f"No answer about its clients from {join_some(silent)}" if silent else ""
+    view.set_text("silent", text)
+
+
+def main_state(channel: Channel) -> State:
+    """One word for its state, with the evidence."""
+    counts, rates = channel.counts, channel.rates
+    if not channel.parts:
+        return INACTIVE
+    if counts.client_count == 0:
+        waits = texts.plural(counts.depth, "message waits", "messages wait")
+        return (
+            State("crit", "no consumers", waits)
+            if counts.depth
+            else State("off", "no consumers", "nothing waits")
+        )
+    if channel.depth_slope is not None and channel.depth_slope > GROWS_S_MIN and counts.depth:
+        return State("warn", "growing", f"{texts.slope(channel.depth_slope)} over five minutes")
+    if rates is not None and (rates.out_s > 0 or rates.in_s > 0):
+        return State("ok", "consuming", f"{texts.rate(rates.out_s)} leave it")
+    return (
+        State("ok", "idle", "nothing comes, nothing waits")
+        if not counts.depth
+        else State("info", "waiting")
+    )
+
+
+def channel_line(channel: Channel) -> str:
+    """`published 812/s, finished 790/s, depth +22/s · 12 consumers on 2 nodes · 88 M messages in all`"""
+    counts, rates = channel.counts, channel.rates
+    come, go = (rates.in_s, rates.out_s) if rates else (None, None)
+    flow = f"published {texts.rate(come)}, finished {texts.rate(go)}"
+    if channel.depth_slope is not None:
+        flow += f", depth {texts.slope(channel.depth_slope)} over five minutes"
+    nodes = texts.plural(len(channel.parts), "node")
+    parts = [flow, f"{texts.plural(counts.client_count, 'consumer')} on {nodes}"]
+    parts.append(f"{texts.short(counts.message_count)} messages in all")
+    return " · ".join(parts)
+
+
+def make_texts(channel: Channel) -> dict[str, str]:
+    counts = channel.counts
+    oldest = texts.age(channel.oldest_s, is_minimum=channel.oldest_is_minimum)
+    return {
+        "state-line": channel_line(channel),
+        "depth": texts.count(counts.depth),
+        "disk": texts.count(counts.backend_depth),
+        "in_flight": texts.count(counts.in_flight_count),
+        "deferred": texts.count(counts.deferred_count),
+        "requeued": texts.count(counts.requeue_count),
+        "timed_out": texts.count(counts.timeout_count),
+        "oldest": f"{oldest} est." if channel.oldest_s and channel.oldest_is_estimate else oldest,
+    }
+
+
+def join_some(nodes: Sequence[str]) -> str:
+    """NODES_NAMED of them, and how many more there are."""
+    more = len(nodes) - NODES_NAMED
+    shown = texts.Timed(*[piece for node in nodes[:NODES_NAMED] for piece in (", ", node)][1:])
+    return texts.Timed(shown, f" and {more} more") if more > 0 else shown
+
+
+def older_text(cluster: Cluster, consumers: Consumers) -> str:
+    """Which nodes did not answer in time when the page asked for clients and latencies; '' if all of them did.
+
+    `Clients and latencies are older than the other numbers: of 10.0.0.7:4151 at 11:24:03`
+    """
+    older = [
+        texts.Timed(f"of {node} at ", texts.clock(answer.at))
+        for node, answer in sorted(consumers.answers.items())
+        if answer.at < cluster.at
+    ]
+    said = "Clients and latencies are older than the other numbers: "
+    return texts.Timed(said, join_some(older)) if older else ""
+
+
+async def build_channel(request: PageRequest) -> View:
+    """All numbers are of the cluster's tick, but clients and latencies of a question that follows it.
+
+    Whoever is late keeps nobody waiting: its last answer is shown, and the page says that it is older.
+    """
+    topic, channel = await find_channel(request.context, request.cluster, **request.match)
+    context, query = request.context, request.query
+    urls = context.urls
+    tab = query.choice("tab", PARTS)
+    problems = own_problems(request, topic=topic.name, channel=channel.name)
+    consumers = await context.consumers.get(request.cluster, channel)
+    pictures = make_pictures(
+        context, query, CHANNEL_METRICS, topic.name, channel.name, quantiles_of(consumers)
+    )
+    view = View(
+        channel.name,
+        crumbs=[Link("Topics", urls.to("/topics")), Link(topic.name, urls.topic(topic.name))],
+        texts=make_texts(channel) | tab_texts(channel),
+        shown={"problems-shown": bool(problems.matched), **pause_actions(channel)},
+        tables={"problems": problems},
+        data={"points": request.cluster.at // POINT_S},
+        facts={
+            "topic": topic.name,
+            "channel": channel.name,
+            "tab": tab,
+            "tabs": make_tabs(urls, query, topic.name, channel.name, tab),
+            "plan": make_plan(query, context.options.history_ns / 1e9, channel_charts(channel)),
+            "pictures": pictures,
+        },
+    )
+    view.set_state("main", main_state(channel))
+    view.set_text("older", older_text(request.cluster, consumers))
+    view.set_state("paused", paused_state(channel))
+    view.set_state("ephemeral", EPHEMERAL if channel.is_ephemeral else None)
+    add_part = add_nodes if tab == "nodes" else add_clients
+    add_part(view, request, channel, consumers)
+    return view
+
+
+def quantiles_of(consumers: Consumers) -> list[float]:
+    """Those of the times from publishing to FIN that some node measures, the highest first."""
+    answers = consumers.answers.values()
+    found = {quantile for answer in answers for quantile in read_latencies(answer.stats)}
+    return sorted((each for each in found if 0 < each <= 1), reverse=True)[:QUANTILES_MAX]
+
+
+CHANNEL_PAGE = Page("channel", "/topics/{topic}/{channel}", build_channel, "channel.html", "topics")
