@@ -1,16 +1,14 @@
-"""What several pages show of topics and channels: their chips, the table of channels, and their share on each node."""
+"""What several pages show of nodes, topics and channels: their chips, and the table of channels."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from types import MappingProxyType
+from collections.abc import Sequence
 from typing import Any
 
-from nsqfast.nsqadmin.cluster.answers import ChannelStats, Client, DrainFigures
+from nsqfast.nsqadmin.cluster.answers import Client, DrainFigures
 from nsqfast.nsqadmin.cluster.model import Channel, Cluster, Node, NodePart, NodeState, Topic
 from nsqfast.nsqadmin.context import Context
 from nsqfast.nsqadmin.problems.report import Problem
 from nsqfast.nsqadmin.web import texts
-from nsqfast.nsqadmin.web.request import GROWS_S_MIN, TopicFacts
+from nsqfast.nsqadmin.web.request import GROWS_S_MIN
 from nsqfast.nsqadmin.web.tables import Column, TableSpec, chips, link, number
 from nsqfast.nsqadmin.web.texts import State
 from nsqfast.nsqadmin.web.view import PageNotFoundError, find_similar_names
@@ -88,30 +86,10 @@ def paused_state(item: Topic | Channel) -> State | None:
     return State("warn", word)
 
 
-def pause_actions(item: Topic | Channel) -> dict[str, bool]:
-    """Which of the two buttons its page shows."""
-    word = paused_word(item)
-    return {"can-pause": word != "all", "can-unpause": word != "none"}
-
-
 def paused_word(item: Topic | Channel) -> str:
     """For the menus of rows: a topic paused everywhere cannot be paused again."""
     paused = item.parts.paused_count
     return "none" if not paused else "all" if paused == len(item.parts) else "some"
-
-
-def topic_states(facts: TopicFacts, problems: Sequence[Problem] = ()) -> list[State]:
-    """The chips of a topic's row: its problems, the worst first, and what else is special."""
-    states = problem_states(problems)
-    if paused := paused_state(facts.topic):
-        states.append(paused)
-    if facts.paused_channels:
-        count = facts.paused_channels
-        word = "channel paused" if count == 1 else f"{count:,} channels paused"
-        states.append(State("warn", word))
-    if facts.is_inactive:
-        states.append(INACTIVE)
-    return [*states, EPHEMERAL] if facts.topic.is_ephemeral else states
 
 
 def channel_states(channel: Channel, problems: Sequence[Problem] = ()) -> list[State]:
@@ -212,113 +190,4 @@ CHANNELS: TableSpec[Channel] = TableSpec(
     has_actions=True,
     empty="No channel: messages wait in the topic until there is one.",
     search_label="Search channels",
-)
-
-
-@dataclass(slots=True, eq=False)
-class PartFacts:
-    """A topic's or channel's part, with its node; None for one that the cluster no longer lists.
-
-    `stats` has figures that only the node itself reports, for a channel that somebody looks at.
-    """
-
-    part: NodePart
-    node: Node | None
-    at: float
-    is_tombstoned: bool
-    topic: str
-    channel: str  # '' for a share of the topic
-    stats: ChannelStats | None = None
-
-    @property
-    def states(self) -> list[State]:
-        found = [node_state(self.node, self.at)] if self.node else []
-        if self.part.paused:
-            found.append(State("warn", "paused"))
-        return [*found, TOMBSTONED] if self.is_tombstoned else found
-
-
-def make_part_facts(
-    cluster: Cluster,
-    topic: str,
-    parts: Iterable[NodePart],
-    stats: Mapping[str, ChannelStats] = MappingProxyType({}),
-    channel: str = "",
-) -> list[PartFacts]:
-    """In the order of the cluster's nodes; `stats` by key of the node."""
-    order = {key: index for index, key in enumerate(cluster.nodes)}
-    shares = []
-    for part in sorted(parts, key=lambda part: order.get(part.node, len(order))):
-        node = cluster.nodes.get(part.node)
-        hidden = node is not None and topic in node.tombstones
-        shares.append(
-            PartFacts(part, node, cluster.at, hidden, topic, channel, stats.get(part.node))
-        )
-    return shares
-
-
-_NODE_COLUMNS: tuple[Column[PartFacts], ...] = (
-    link(
-        "node",
-        "Node",
-        lambda share: share.part.node,
-        lambda urls, share: urls.node(share.part.node) if share.node else "",
-    ),
-    Column("host", "Host", lambda share: share.node.hostname if share.node else "", priority=3),
-    chips("state", "State", lambda share: share.states),
-)
-_DISK: Column[PartFacts] = number(
-    "disk", "On disk", lambda share: share.part.counts.backend_depth, 4
-)
-_MESSAGES: Column[PartFacts] = number(
-    "messages", "Messages", lambda share: share.part.counts.message_count, 4
-)
-
-
-def _spec(columns: tuple[Column[PartFacts], ...]) -> TableSpec[PartFacts]:
-    return TableSpec(
-        name="nodes",
-        caption="Nodes",
-        columns=columns,
-        key=lambda share: share.part.node,
-        data=lambda share: {
-            "node": share.part.node,
-            "topic": share.topic,
-            "channel": share.channel,
-            "paused": "all" if share.part.paused else "none",
-        },
-        has_actions=True,
-        is_main=False,
-        empty="No nsqd has it.",
-    )
-
-
-TOPIC_NODES = _spec(
-    (
-        *_NODE_COLUMNS,
-        number(
-            "depth",
-            "Own depth",
-            lambda share: share.part.counts.depth,
-            hint="Messages that no channel has taken: there is none on this node, or the topic is paused",
-        ),
-        _DISK,
-        number("in", "Published", lambda share: in_s(share.part), 2, texts.rate),
-        _MESSAGES,
-    )
-)
-CHANNEL_NODES = _spec(
-    (
-        *_NODE_COLUMNS,
-        number("depth", "Depth", lambda share: share.part.counts.depth),
-        _DISK,
-        number("in_flight", "In flight", lambda share: share.part.counts.in_flight_count, 3),
-        number("deferred", "Deferred", lambda share: share.part.counts.deferred_count, 4),
-        number("requeued", "Requeued", lambda share: share.part.counts.requeue_count, 4),
-        number("timed_out", "Timed out", lambda share: share.part.counts.timeout_count, 4),
-        number("in", "Published", lambda share: in_s(share.part), 3, texts.rate),
-        number("out", "Finished", lambda share: out_s(share.part), 2, texts.rate),
-        number("consumers", "Consumers", lambda share: share.part.counts.client_count, 3),
-        _MESSAGES,
-    )
 )

@@ -5,13 +5,15 @@ A channel's tab chooses its nodes, its clients or its messages; these are pages 
 
 import heapq
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from nsqfast.nsqadmin.cluster.answers import ChannelStats, Client
-from nsqfast.nsqadmin.cluster.model import Channel, Cluster, Node
+from nsqfast.nsqadmin.cluster.model import Channel, Cluster, Node, NodePart, Topic
 from nsqfast.nsqadmin.cluster.probes import Consumer, Consumers
 from nsqfast.nsqadmin.context import Urls
+from nsqfast.nsqadmin.problems.report import Problem
 from nsqfast.nsqadmin.web import texts
 from nsqfast.nsqadmin.web.charts import (
     CHANNEL_METRICS,
@@ -24,22 +26,21 @@ from nsqfast.nsqadmin.web.charts import (
 )
 from nsqfast.nsqadmin.web.pages.problems import own_problems, problems_by
 from nsqfast.nsqadmin.web.pages.shares import (
-    CHANNEL_NODES,
     CHANNELS,
     EPHEMERAL,
     INACTIVE,
     OLDEST,
-    TOPIC_NODES,
-    PartFacts,
+    TOMBSTONED,
     channel_states,
     find_channel,
     find_topic,
-    make_part_facts,
-    pause_actions,
+    in_s,
+    node_state,
+    out_s,
     paused_state,
     paused_word,
     place_of,
-    topic_states,
+    problem_states,
 )
 from nsqfast.nsqadmin.web.request import GROWS_S_MIN, PageRequest, Query, TopicFacts, sum_topic
 from nsqfast.nsqadmin.web.tables import (
@@ -49,6 +50,7 @@ from nsqfast.nsqadmin.web.tables import (
     link,
     make_table,
     number,
+    pick_columns,
     with_states,
 )
 from nsqfast.nsqadmin.web.texts import Link, State
@@ -65,6 +67,119 @@ PARTS = ("nodes", "clients")  # of the channel's page; messages are pages of the
 QUANTILES = (0.5, 0.95, 0.99, 1.0)
 NODES_NAMED = 5
 QUANTILES_MAX = 10  # in one of Graphite's pictures
+
+
+@dataclass(slots=True, eq=False)
+class PartFacts:
+    """A topic's or channel's part, with its node; None for one that the cluster no longer lists.
+
+    `stats` has figures that only the node itself reports, for a channel that somebody looks at.
+    """
+
+    part: NodePart
+    node: Node | None
+    at: float
+    is_tombstoned: bool
+    topic: str
+    channel: str  # '' for a share of the topic
+    stats: ChannelStats | None = None
+
+    @property
+    def states(self) -> list[State]:
+        found = [node_state(self.node, self.at)] if self.node else []
+        if self.part.paused:
+            found.append(State("warn", "paused"))
+        return [*found, TOMBSTONED] if self.is_tombstoned else found
+
+
+def make_part_facts(
+    cluster: Cluster,
+    topic: str,
+    parts: Iterable[NodePart],
+    stats: Mapping[str, ChannelStats] = MappingProxyType({}),
+    channel: str = "",
+) -> list[PartFacts]:
+    """In the order of the cluster's nodes; `stats` by key of the node."""
+    order = {key: index for index, key in enumerate(cluster.nodes)}
+    shares = []
+    for part in sorted(parts, key=lambda part: order.get(part.node, len(order))):
+        node = cluster.nodes.get(part.node)
+        hidden = node is not None and topic in node.tombstones
+        shares.append(
+            PartFacts(part, node, cluster.at, hidden, topic, channel, stats.get(part.node))
+        )
+    return shares
+
+
+CHANNEL_NODES: TableSpec[PartFacts] = TableSpec(
+    name="nodes",
+    caption="Nodes",
+    columns=(
+        link(
+            "node",
+            "Node",
+            lambda share: share.part.node,
+            lambda urls, share: urls.node(share.part.node) if share.node else "",
+        ),
+        Column("host", "Host", lambda share: share.node.hostname if share.node else "", priority=3),
+        chips("state", "State", lambda share: share.states),
+        number("depth", "Depth", lambda share: share.part.counts.depth),
+        number("disk", "On disk", lambda share: share.part.counts.backend_depth, 4),
+        number("in_flight", "In flight", lambda share: share.part.counts.in_flight_count, 3),
+        number("deferred", "Deferred", lambda share: share.part.counts.deferred_count, 4),
+        number("requeued", "Requeued", lambda share: share.part.counts.requeue_count, 4),
+        number("timed_out", "Timed out", lambda share: share.part.counts.timeout_count, 4),
+        number("in", "Published", lambda share: in_s(share.part), 3, texts.rate),
+        number("out", "Finished", lambda share: out_s(share.part), 2, texts.rate),
+        number("consumers", "Consumers", lambda share: share.part.counts.client_count, 3),
+        number("messages", "Messages", lambda share: share.part.counts.message_count, 4),
+    ),
+    key=lambda share: share.part.node,
+    data=lambda share: {
+        "node": share.part.node,
+        "topic": share.topic,
+        "channel": share.channel,
+        "paused": "all" if share.part.paused else "none",
+    },
+    has_actions=True,
+    empty="No nsqd has it.",
+)
+TOPIC_NODES = replace(
+    CHANNEL_NODES,
+    columns=(
+        *pick_columns(CHANNEL_NODES, "node", "host", "state"),
+        number(
+            "depth",
+            "Own depth",
+            lambda share: share.part.counts.depth,
+            hint="Messages that no channel has taken: there is none on this node, or the topic is paused",
+        ),
+        *pick_columns(CHANNEL_NODES, "disk"),
+        number("in", "Published", lambda share: in_s(share.part), 2, texts.rate),
+        *pick_columns(CHANNEL_NODES, "messages"),
+    ),
+    is_main=False,
+)
+
+
+def topic_states(facts: TopicFacts, problems: Sequence[Problem] = ()) -> list[State]:
+    """The chips of a topic's row: its problems, the worst first, and what else is special."""
+    states = problem_states(problems)
+    if paused := paused_state(facts.topic):
+        states.append(paused)
+    if facts.paused_channels:
+        count = facts.paused_channels
+        word = "channel paused" if count == 1 else f"{count:,} channels paused"
+        states.append(State("warn", word))
+    if facts.is_inactive:
+        states.append(INACTIVE)
+    return [*states, EPHEMERAL] if facts.topic.is_ephemeral else states
+
+
+def pause_actions(item: Topic | Channel) -> dict[str, bool]:
+    """Which of the two buttons its page shows."""
+    word = paused_word(item)
+    return {"can-pause": word != "all", "can-unpause": word != "none"}
 
 
 def topic_line(facts: TopicFacts) -> str:
@@ -425,7 +540,7 @@ def node_spec(shares: Sequence[PartFacts]) -> TableSpec[PartFacts]:
     ]
     if any(delivery_text(share) != texts.UNKNOWN for share in shares):
         columns.append(DELIVERY)
-    return replace(CHANNEL_NODES, columns=columns, is_main=True)
+    return replace(CHANNEL_NODES, columns=columns)
 
 
 def add_nodes(view: View, request: PageRequest, channel: Channel, consumers: Consumers) -> None:
