@@ -125,12 +125,9 @@ class AuditFile:
                     "%s: %s; %d lines are lost", self._path, os_error(error), self._lost
                 )
             else:
-                self._report_lost()
-
-    def _report_lost(self) -> None:
-        if self._lost:
-            log.error("%s: can be written again; %d lines are lost", self._path, self._lost)
-            self._lost = 0
+                if self._lost:
+                    log.error("%s: can be written again; %d lines are lost", self._path, self._lost)
+                self._lost = 0
 
     def _append(self, data: bytes) -> None:
         file = self._open()

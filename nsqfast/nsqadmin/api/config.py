@@ -6,7 +6,7 @@ Access has checked that the user is an admin.
 import logging
 from typing import Any
 
-import orjson
+import msgspec
 from aiohttp import web
 
 from nsqfast.net.masks import masked, place_of
@@ -86,11 +86,6 @@ class Config:
 
 def _read_addresses(body: bytes) -> list[str]:
     try:
-        value: Any = orjson.loads(body)
-    except ValueError:
+        return msgspec.json.decode(body, type=list[str] | None) or []
+    except (msgspec.DecodeError, UnicodeDecodeError):
         raise web.HTTPBadRequest(text="INVALID_VALUE") from None
-    if value is None:
-        return []
-    if isinstance(value, list) and all(isinstance(item, str) for item in value):
-        return value
-    raise web.HTTPBadRequest(text="INVALID_VALUE")

@@ -99,13 +99,8 @@ def _merge(merged: dict[float, dict[str, float]], one: dict[str, float]) -> None
     quantile = one.get("quantile", 0)
     known = merged.get(quantile)
     if known is None:
-        known = merged[quantile] = {
-            "average": 0,
-            "count": 0,
-            "max": one["max"],
-            "min": one["min"],
-            "quantile": quantile,
-        }
+        known = {"average": 0, "count": 0, "max": one["max"], "min": one["min"]}
+        merged[quantile] = known = {**known, "quantile": quantile}
     known["min"] = min(known["min"], one["min"])
     known["max"] = max(known["max"], one["max"])
     known["count"] += one["count"]
@@ -143,20 +138,17 @@ def _topic_list(names: tuple[str, ...], tombstones: tuple[bool, ...]) -> orjson.
 
 
 def topic_object(node: Nsqd, topic: TopicStats) -> Json:
+    name, channels = topic.topic_name, topic.channels
     return {
         "node": node.key,
         "hostname": node.hostname,
-        "topic_name": topic.topic_name,
+        "topic_name": name,
         "depth": topic.depth,
         "memory_depth": topic.depth - topic.backend_depth,
         "backend_depth": topic.backend_depth,
         "message_count": topic.message_count,
         "nodes": None,
-        "channels": (
-            None
-            if topic.channels is None
-            else [channel_object(node, topic.topic_name, one) for one in topic.channels]
-        ),
+        "channels": channels and [channel_object(node, name, one) for one in channels],
         "paused": topic.paused,
         "e2e_processing_latency": latency_of(topic.e2e_processing_latency),
     }
@@ -182,14 +174,11 @@ def channel_object(node: Nsqd, topic: str, channel: ChannelStats) -> Json:
 
 
 def client_object(node: Nsqd, client: Client) -> Json:
-    """A consumer's connection; `connected` is in nanoseconds, by our clock."""
+    """A consumer's connection; `connected`, which it does not have itself, is in nanoseconds, by our clock."""
     connected_ns = (int(time.time()) - client.connect_ts) * 1_000_000_000
     return {
         "node": node.key,
-        **{
-            name: connected_ns if name == "connected" else getattr(client, name)
-            for name in CLIENT_KEYS
-        },
+        **{name: getattr(client, name, connected_ns) for name in CLIENT_KEYS},
         **{f"node_{name}": text for name, text in _known_topology(node).items()},
         **_known_topology(client),
         **{name: getattr(client, name) for name in CLIENT_TLS_KEYS},

@@ -91,11 +91,8 @@ class Masks:
         try:
             inner = json.loads(value)
         except ValueError:
-            return (
-                (MASK, True)
-                if self._mentions_key(value.encode("utf-8", "replace"))
-                else (value, False)
-            )
+            is_named = self._mentions_key(value.encode("utf-8", "replace"))
+            return (MASK, True) if is_named else (value, False)
         hidden, is_changed = self._hide_in(inner, inner_depth + 1)
         return (json.dumps(hidden, ensure_ascii=False), True) if is_changed else (value, False)
 

@@ -125,7 +125,8 @@ class Tails:
                 raise web.HTTPConflict(text=error)
             response = web.StreamResponse(headers=HEADERS)
             await response.prepare(request)
-            stream = Stream(request, response, channel, silent, self._time_max_s)
+            status = Status(channel, 0, 0, 0, 0, silent)
+            stream = Stream(request, response, status, self._time_max_s)
             with contextlib.suppress(ConnectionError):
                 await self._run(stream, consumer, wanted.view)
         return response
@@ -211,21 +212,15 @@ class Stream:
     """The answer: events to one browser, SHOWN_PER_S messages at most."""
 
     def __init__(
-        self,
-        request: web.Request,
-        response: web.StreamResponse,
-        channel: str,
-        silent: list[str],
-        time_max_s: float,
+        self, request: web.Request, response: web.StreamResponse, status: Status, time_max_s: float
     ) -> None:
         self._request = request
         self._response = response
-        self._silent = silent
+        self._status = status
+        self._left_out = status.silent
         self._time_max_s = time_max_s
-        self._status = Status(channel, 0, 0, 0, 0, silent)
-        self._begun = time.monotonic()
+        self._begun = self._status_due = time.monotonic()
         self._second, self._in_second = 0, 0
-        self._status_due = self._begun
 
     @property
     def is_gone(self) -> bool:
@@ -257,7 +252,7 @@ class Stream:
         status = self._status
         status.left_s = max(0, round(self._time_max_s - (now - self._begun)))
         status.nodes = sum(each.is_connected for each in connections.values())
-        status.silent = self._silent + [
+        status.silent = self._left_out + [
             f"{address}: {explain_error(each.error)}"
             for address, each in connections.items()
             if not each.is_connected

@@ -148,17 +148,12 @@ def topic_charts(topic: Topic) -> list[Chart]:
         for number, channel in enumerate(sorted(deepest, key=lambda each: each.name), 1)
     ]
     key = ("topic", topic.name)
-    title = (
-        "Depth per channel"
-        if len(topic.channels) <= LINES_MAX
-        else f"Depth of the {LINES_MAX} deepest channels"
-    )
-    return [
-        published_chart(key),
-        Chart("depth", title, lines)
-        if lines
-        else Chart("depth", "Depth of the topic", [Line("Topic", DEPTH, 1, key)]),
-    ]
+    title = f"Depth of the {LINES_MAX} deepest channels"
+    if len(topic.channels) <= LINES_MAX:
+        title = "Depth per channel"
+    if not lines:
+        title, lines = "Depth of the topic", [Line("Topic", DEPTH, 1, key)]
+    return [published_chart(key), Chart("depth", title, lines)]
 
 
 def channel_charts(channel: Channel) -> list[Chart]:
@@ -331,7 +326,8 @@ class SeriesHandler:
         found = [history.series(key, range_s) for key in question.keys]
         # A younger entity has fewer points. A tick at the end of a step appears twice.
         times = np.unique(max((series.times for series in found), key=len))
-        wanted = times >= max(question.since, until - range_s)
+        since = max(question.since, until - range_s)
+        wanted = times >= since
         marks = {(mark.at, mark.text) for series in found for mark in series.marks}
         return {
             "step_s": found[0].step_s,
@@ -343,11 +339,7 @@ class SeriesHandler:
                 {name: read_column(series, name, times[wanted]) for name in question.columns}
                 for series in found
             ],
-            "marks": [
-                {"at": at, "text": text}
-                for at, text in sorted(marks)
-                if at >= max(question.since, until - range_s)
-            ],
+            "marks": [{"at": at, "text": text} for at, text in sorted(marks) if at >= since],
         }
 
     async def _serve_file(self, question: Question, request: web.Request) -> web.Response:

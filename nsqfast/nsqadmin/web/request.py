@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import urlencode
 
 from nsqfast.net.slices import Slices
 from nsqfast.nsqadmin.access.users import Role
@@ -35,13 +35,6 @@ class Query:
         for name, value in list(pairs)[:PARAMETERS_MAX]:
             if value and len(value) <= VALUE_SIZE_MAX:
                 self.values.setdefault(name, value)
-
-    @classmethod
-    def parse(cls, text: str) -> "Query":
-        try:
-            return cls(parse_qsl(text, max_num_fields=PARAMETERS_MAX))
-        except ValueError:
-            return cls(())
 
     def get(self, name: str, default: str = "") -> str:
         return self.values.get(name, default)

@@ -11,7 +11,7 @@ import contextlib
 import functools
 import time
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
 from aiohttp import web
@@ -117,7 +117,7 @@ class Site:
         for page in PAGES:
             match = page.match(below or "")
             if match is not None:
-                return page, match, Query.parse(address.query)
+                return page, match, Query(parse_qsl(address.query))
         raise LookupError(address.path)
 
     async def view_at(self, request: web.Request, view: str) -> MadeView:

@@ -235,13 +235,8 @@ def part_of(spec: TableSpec[T], *keys: str, **changes: Any) -> TableSpec[T]:
 
 def with_states(spec: TableSpec[T], states: Callable[[T], Sequence[State]]) -> TableSpec[T]:
     """The same table with other chips in its column `state`."""
-    columns = [
-        chips(column.key, column.label, states, column.priority)
-        if column.key == "state"
-        else column
-        for column in spec.columns
-    ]
-    return replace(spec, columns=columns)
+    state = chips("state", "State", states)
+    return replace(spec, columns=[state if each.key == "state" else each for each in spec.columns])
 
 
 @dataclass(slots=True)

@@ -70,11 +70,8 @@ def size(size_bytes: int | None) -> str:
         return UNKNOWN
     for unit, name in _SIZES:
         if size_bytes >= unit:
-            return (
-                f"{size_bytes / unit:.3g} {name}"
-                if size_bytes < 1000 * unit
-                else f"{size_bytes / unit:.0f} {name}"
-            )
+            value = size_bytes / unit
+            return f"{value:.3g} {name}" if value < 1000 else f"{value:.0f} {name}"
     return f"{size_bytes} B"
 
 

@@ -565,21 +565,17 @@ def main_state(channel: Channel) -> State:
     if not channel.parts:
         return INACTIVE
     if counts.client_count == 0:
+        if not counts.depth:
+            return State("off", "no consumers", "nothing waits")
         waits = texts.plural(counts.depth, "message waits", "messages wait")
-        return (
-            State("crit", "no consumers", waits)
-            if counts.depth
-            else State("off", "no consumers", "nothing waits")
-        )
+        return State("crit", "no consumers", waits)
     if channel.depth_slope is not None and channel.depth_slope > GROWS_S_MIN and counts.depth:
         return State("warn", "growing", f"{texts.slope(channel.depth_slope)} over five minutes")
     if rates is not None and (rates.out_s > 0 or rates.in_s > 0):
         return State("ok", "consuming", f"{texts.rate(rates.out_s)} leave it")
-    return (
-        State("ok", "idle", "nothing comes, nothing waits")
-        if not counts.depth
-        else State("info", "waiting")
-    )
+    if counts.depth:
+        return State("info", "waiting")
+    return State("ok", "idle", "nothing comes, nothing waits")
 
 
 def channel_line(channel: Channel) -> str:
