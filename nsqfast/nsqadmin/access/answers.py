@@ -8,6 +8,7 @@ import logging
 import re
 import secrets
 import time
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Final, Protocol
 from urllib.parse import urlsplit
@@ -90,11 +91,10 @@ class SecurityHeaders:
 class Pages(Protocol):
     """What renders errors and the login as whole HTML documents: the pages of `web`, which imports this package."""
 
-    def error(self, request: web.Request, status: int, title: str, text: str) -> str:
-        """The page for a failed request, perhaps before its sender was identified."""
-
-    def login(self, request: web.Request, then: str, name: str, text: str) -> str:
-        """A form that posts name, password and next (= `then`); `text` says why the last attempt failed, or ''."""
+    def page(
+        self, request: web.Request, template: str, title: str, values: Mapping[str, object]
+    ) -> str:
+        """The page of a template with these values, perhaps before its sender was identified."""
 
 
 PAGES: Final[web.AppKey[Pages]] = web.AppKey("nsqadmin.pages", Pages)
@@ -171,9 +171,8 @@ class Answers:
         path = own_path(request)
         if not path.startswith(JSON_PATHS) and "text/html" in request.headers.get("Accept", ""):
             title = f"{error.status} {error.reason}"
-            page = request.config_dict[PAGES].error(
-                request, error.status, title, SENTENCES.get(text, text)
-            )
+            values = {"text": SENTENCES.get(text, text), "near": [], "status": error.status}
+            page = request.config_dict[PAGES].page(request, "error.html", title, values)
             return web.Response(
                 status=error.status, text=page, content_type="text/html", headers=kept
             )

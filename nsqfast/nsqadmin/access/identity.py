@@ -61,25 +61,17 @@ class Access:
 
     async def identify(self, request: web.Request, *, tries_password: bool) -> Identity:
         """TooManyTriesError if it tries passwords; these count only if nobody is logged in by cookie."""
-        if self.passwords is None:
+        passwords = self.passwords
+        if passwords is None:
             return self._from_header(request)
-        session = self._from_cookie(request)
-        if session is None:
-            asks = tries_password and "Authorization" in request.headers
-            return await self._from_basic(request, self.passwords) if asks else Identity(NOBODY)
-        account = self.passwords.users.get(session.name)
-        assert account is not None
-        return Identity(User(account.name, account.role), session)
-
-    def _from_cookie(self, request: web.Request) -> Session | None:
-        """The login of the cookie, if its user still exists and has the same password."""
-        if self.passwords is None:
-            return None
         session = self.sessions.read(request.cookies.get(self.cookie, ""), time.time())
-        account = self.passwords.users.get(session.name) if session else None
-        if session is None or account is None:
-            return None
-        return session if self.sessions.mark(account.hash) == session.password_mark else None
+        account = passwords.users.accounts.get(session.name) if session else None
+        # A login ends with its user, and with the password.
+        if session and account and self.sessions.mark(account.hash) == session.password_mark:
+            return Identity(User(account.name, account.role), session)
+        if tries_password and "Authorization" in request.headers:
+            return await self._from_basic(request, passwords)
+        return Identity(NOBODY)
 
     def _from_header(self, request: web.Request) -> Identity:
         header, admins = self._options.acl_http_header, self._options.admin_users
@@ -120,7 +112,7 @@ class Access:
         except OptionsError as error:
             log.error("SIGHUP: the users stay as they were: %s", error)  # noqa: TRY400 - the operator's fault
         else:
-            log.info("SIGHUP: read %d users from --auth-file", len(passwords.users))
+            log.info("SIGHUP: read %d users from --auth-file", len(passwords.users.accounts))
 
     async def close(self) -> None:
         if self._reading is not None:

@@ -101,5 +101,6 @@ class Login:
     def _page(
         self, request: web.Request, status: int, then: str, name: str, text: str
     ) -> web.Response:
-        page = request.config_dict[PAGES].login(request, then, name, text)
+        values = {"then": then, "name": name, "text": text}
+        page = request.config_dict[PAGES].page(request, "login.html", "Log in", values)
         return web.Response(status=status, text=page, content_type="text/html")

@@ -29,25 +29,22 @@ class _AttemptCounts:
 
     def __init__(self, tries_max: int) -> None:
         self._tries_max = tries_max
-        self._times: collections.OrderedDict[str, collections.deque[float]] = (
+        self.times: collections.OrderedDict[str, collections.deque[float]] = (
             collections.OrderedDict()
         )
 
     def is_full(self, key: str, now_s: float) -> bool:
-        times = self._times.get(key, ())
+        times = self.times.get(key, ())
         return sum(at_s > now_s - WINDOW_S for at_s in times) >= self._tries_max
 
     def add(self, key: str, now_s: float) -> None:
-        self._times.setdefault(key, collections.deque(maxlen=self._tries_max)).append(now_s)
-        self._times.move_to_end(key)
-        while len(self._times) > KEYS_MAX:
-            self._times.popitem(last=False)
+        self.times.setdefault(key, collections.deque(maxlen=self._tries_max)).append(now_s)
+        self.times.move_to_end(key)
+        while len(self.times) > KEYS_MAX:
+            self.times.popitem(last=False)
 
     def remove(self, key: str) -> None:
-        self._times.pop(key, None)
-
-    def __len__(self) -> int:
-        return len(self._times)
+        self.times.pop(key, None)
 
 
 class LoginAttempts:
@@ -116,7 +113,7 @@ class Passwords:
             check = self._begin(key, name, password, address)
         found = await asyncio.shield(check)
         # The file may have been reloaded meanwhile.
-        return found if found is not None and self.users.get(name) == found else None
+        return found if found is not None and self.users.accounts.get(name) == found else None
 
     def _begin(
         self, key: bytes, name: str, password: str, address: str
@@ -138,7 +135,7 @@ class Passwords:
 
     def _remember(self, key: bytes, account: Account) -> None:
         # Remember only correct passwords, and only as long as the file contains them.
-        if self.users.get(account.name) != account:
+        if self.users.accounts.get(account.name) != account:
             return
         self._right.pop(key, None)
         while len(self._right) >= REMEMBERED_MAX:

@@ -77,22 +77,16 @@ class Users:
 
     def __init__(self, accounts: dict[str, Account]) -> None:
         assert accounts
-        self._accounts = accounts
+        self.accounts = accounts
         self._hasher = argon2.PasswordHasher()
         self._decoy = ""
-
-    def __len__(self) -> int:
-        return len(self._accounts)
-
-    def get(self, name: str) -> Account | None:
-        return self._accounts.get(name)
 
     def verify(self, name: str, password: str) -> Account | None:
         """The account if this is its password. Takes a tenth of a second and 64 MiB: run it in a thread.
 
         An unknown name takes as long as a known one, so that the time does not reveal which names exist.
         """
-        account = self._accounts.get(name)
+        account = self.accounts.get(name)
         known = account.hash if account else self._decoy_hash()
         if len(password.encode("utf-8", "surrogatepass")) > PASSWORD_BYTES_MAX:
             password = ""
@@ -107,7 +101,7 @@ class Users:
     def _decoy_hash(self) -> str:
         if not self._decoy:
             # With the cost that the accounts' own hashes have.
-            first = next(iter(self._accounts.values()))
+            first = next(iter(self.accounts.values()))
             hasher = argon2.PasswordHasher.from_parameters(argon2.extract_parameters(first.hash))
             self._decoy = hasher.hash(os.urandom(32))
         return self._decoy

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import functools
 import time
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -195,16 +196,11 @@ class Site:
             "utc_offset_s": time.localtime().tm_gmtoff,
         }
 
-    def error(self, request: web.Request, status: int, title: str, text: str) -> str:
-        values = {"text": text, "near": [], "status": status}
+    def page(
+        self, request: web.Request, template: str, title: str, values: Mapping[str, object]
+    ) -> str:
         everywhere = self.values_for(request, View(title))
-        return self._environment.get_template("error.html").render(everywhere | values)
-
-    def login(self, request: web.Request, then: str, name: str, text: str) -> str:
-        """The page whose form posts name, password and next (= `then`); `text` says why the last attempt failed."""
-        values = {"then": then, "name": name, "text": text}
-        everywhere = self.values_for(request, View("Log in"))
-        return self._environment.get_template("login.html").render(everywhere | values)
+        return self._environment.get_template(template).render({**everywhere, **values})
 
     async def not_found(self, request: web.Request, error: PageNotFoundError) -> web.Response:
         """The page for an object that the cluster does not have."""
