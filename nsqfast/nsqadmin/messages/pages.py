@@ -4,7 +4,7 @@ A page shows each node's messages at the moment that stands beside them.
 """
 
 import datetime as dt
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from aiohttp import web
@@ -19,8 +19,7 @@ from nsqfast.nsqadmin.messages.changes import Changes
 from nsqfast.nsqadmin.messages.peek import (
     FILTER_SIZE_MAX,
     PIECE_SIZE_MAX,
-    NodeMessages,
-    Peeker,
+    Peek,
     PeekQuery,
     read_peek_query,
     write_since,
@@ -52,21 +51,11 @@ DEFERRED = _page("deferred", "/topics/{topic}/{channel}/deferred")
 TOPIC_MESSAGES = _page("topic-messages", "/messages")
 
 
-@dataclass(frozen=True, slots=True)
-class Peek:
-    """What was asked, and what each node answered."""
-
-    asked: PeekQuery
-    answers: list[NodeMessages]
-    may_see: bool
-    may_filter: bool
-
-
 class MessagePages:
-    def __init__(self, context: Context, site: Site, peeker: Peeker) -> None:
+    def __init__(self, context: Context, site: Site, masks: Masks) -> None:
         self._context = context
         self._site = site
-        self._peeker = peeker
+        self._masks = masks
 
     async def show(self, page: Page, request: web.Request) -> web.Response:
         query = Query(request.query.items())
@@ -104,16 +93,16 @@ class MessagePages:
     async def _peek(self, request: web.Request, asked: PeekQuery) -> Peek:
         """Ask the nodes, and audit it."""
         parts = await self._find_parts(asked)
-        is_admin = user_of(request).is_admin
-        may_see = may_see_bodies(request)
-        may_filter = may_see and (is_admin or not self._peeker.masks)
+        is_admin, may_see = user_of(request).is_admin, may_see_bodies(request)
+        may_filter = may_see and (is_admin or not self._masks)
         if not may_filter:
             asked = replace(asked, filter="")
         known = self._context.poller.cluster.nodes_of(parts)
         nodes = [node for key, node in known.items() if asked.node in ("", key)]
-        answers = await self._peeker.peek(asked, nodes, may_see=may_see, is_admin=is_admin)
-        await self._note(request, asked, answers, may_see=may_see)
-        return Peek(asked, answers, may_see, may_filter)
+        peek = Peek(asked, self._masks, is_admin, may_see, may_filter)
+        await peek.ask(self._context.upstream, nodes)
+        await self._note(request, peek)
+        return peek
 
     async def _find_parts(self, asked: PeekQuery) -> NodeParts:
         context, cluster = self._context, self._context.poller.cluster
@@ -122,13 +111,12 @@ class MessagePages:
         _, channel = await find_channel(context, cluster, asked.topic, asked.channel)
         return channel.parts
 
-    async def _note(
-        self, request: web.Request, asked: PeekQuery, answers: list[NodeMessages], *, may_see: bool
-    ) -> None:
+    async def _note(self, request: web.Request, peek: Peek) -> None:
+        asked, answers = peek.asked, peek.answers
         target = {"topic": asked.topic, "channel": asked.channel, "node": asked.node}
         effect: dict[str, object] = {
             "state": asked.state,
-            "bodies": may_see,
+            "bodies": peek.may_see,
             "messages": sum(len(answer.messages) for answer in answers),
         }
         if asked.filter:
@@ -196,7 +184,7 @@ def _links(
 def add_routes(app: web.Application, context: Context, site: Site) -> None:
     """Bodies are left out for users who may not see them; the rest is for everybody who may read."""
     masks = Masks(context.options.mask_json)
-    pages = MessagePages(context, site, Peeker(context.upstream, masks))
+    pages = MessagePages(context, site, masks)
     for page in (MESSAGES, DEFERRED, TOPIC_MESSAGES):
         app.router.add_get(page.route, partial(pages.show, page))
     app.router.add_get("/ui/messages", pages.answer)

@@ -10,7 +10,7 @@ import datetime as dt
 import functools
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import urlencode
 
 import msgspec
@@ -163,19 +163,22 @@ class NodeMessages(msgspec.Struct):
     messages: list[Message] = []
 
 
-class Peeker:
-    """Asks nodes; `may_see` says whether bodies are shown at all."""
+@dataclass(slots=True, eq=False)
+class Peek:
+    """A look at messages on behalf of one user: what was asked, and what each node answered."""
 
-    def __init__(self, upstream: Upstream, masks: Masks) -> None:
-        self._upstream = upstream
-        self.masks = masks
+    asked: PeekQuery
+    masks: Masks
+    is_admin: bool
+    may_see: bool  # bodies
+    may_filter: bool
+    answers: list[NodeMessages] = field(default_factory=list)
 
-    async def peek(
-        self, asked: PeekQuery, nodes: Sequence[Node], *, may_see: bool, is_admin: bool
-    ) -> list[NodeMessages]:
-        """Look, in the order of `nodes`."""
+    async def ask(self, upstream: Upstream, nodes: Sequence[Node]) -> None:
+        """The answers are in the order of `nodes`."""
+        asked = self.asked
         slots = asyncio.Semaphore(NODES_AT_ONCE)
-        target = asked.target(asked.piece_max(len(nodes)) if may_see else 0)
+        target = asked.target(asked.piece_max(len(nodes)) if self.may_see else 0)
 
         async def ask(node: Node) -> NodeMessages:
             answer = NodeMessages(node.key, node.hostname, node.version)
@@ -188,8 +191,8 @@ class Peeker:
             async with slots:
                 try:
                     async with asyncio.timeout(time_max_s):
-                        found = await self._upstream.read(node.key, target, Peeked)
-                    await self._fill(answer, found, asked, may_see=may_see, is_admin=is_admin)
+                        found = await upstream.read(node.key, target, Peeked)
+                    await self._fill(answer, found)
                 except UpstreamError as error:
                     answer.sentence, answer.is_failed = explain_failure(node, asked, error)
                 except TimeoutError:
@@ -197,39 +200,31 @@ class Peeker:
                     answer.is_failed = True
             return answer
 
-        return list(await asyncio.gather(*map(ask, nodes)))
+        self.answers = list(await asyncio.gather(*map(ask, nodes)))
 
-    async def _fill(
-        self,
-        answer: NodeMessages,
-        found: Peeked,
-        asked: PeekQuery,
-        *,
-        may_see: bool,
-        is_admin: bool,
-    ) -> None:
+    async def _fill(self, answer: NodeMessages, found: Peeked) -> None:
         slices = Slices()
         messages = []
-        for each in found.messages[: asked.limit]:
+        for each in found.messages[: self.asked.limit]:
             body = Body("hidden", reason=NOT_ALLOWED)
-            if may_see:
+            if self.may_see:
                 piece = each.piece[:PIECE_SIZE_MAX]
                 is_whole = not each.is_truncated and len(piece) == each.size
-                body = await self._show(piece, is_whole=is_whole, is_admin=is_admin)
+                body = await self._show(piece, is_whole=is_whole)
             messages.append(make_message(each, body))
             await slices.pause()
         answer.messages = messages
         answer.taken_at = found.taken_at / 1e9
-        answer.depth, answer.offset, answer.scanned = found.depth, asked.offset, found.scanned
+        answer.depth, answer.offset, answer.scanned = found.depth, self.asked.offset, found.scanned
         answer.is_complete, answer.next = found.is_complete, found.next
         answer.next_offset = found.next_offset
         if found.next is not None:
-            answer.next_offset = asked.offset + found.scanned
+            answer.next_offset = self.asked.offset + found.scanned
         answer.note = found.note or ""
 
-    async def _show(self, piece: bytes, *, is_whole: bool, is_admin: bool) -> Body:
+    async def _show(self, piece: bytes, *, is_whole: bool) -> Body:
         show = functools.partial(
-            show_body, piece, is_whole=is_whole, masks=self.masks, is_admin=is_admin
+            show_body, piece, is_whole=is_whole, masks=self.masks, is_admin=self.is_admin
         )
         # Searching 64 KiB of JSON for hidden keys takes 10 ms in bad cases.
         is_long = bool(self.masks) and len(piece) > SEARCHED_SIZE_MAX
