@@ -143,8 +143,7 @@ def read_account(line: str) -> Account:
     role, second, known = rest.partition(":")
     if not first or not second:
         raise ValueError("expected name:role:hash")
-    check_name(name)
-    check_role(role)
+    check_name_and_role(name, role)
     try:
         kind = argon2.extract_parameters(known).type
     except argon2.exceptions.InvalidHashError:
@@ -154,14 +153,10 @@ def read_account(line: str) -> Account:
     return Account(name, ROLES[role], known)
 
 
-def check_name(name: str) -> None:
+def check_name_and_role(name: str, role: str) -> None:
     """ValueError says what is wrong."""
     if not NAME.fullmatch(name):
         raise ValueError(f"a user's name has {NAME_RULE}")
-
-
-def check_role(role: str) -> None:
-    """ValueError says what is wrong."""
     if role not in ROLES:
         raise ValueError("a role is viewer or admin")
 
@@ -174,7 +169,8 @@ def print_account() -> None:
     # The loop's own handler would wait for this call to end.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        name, role, password = _ask() if sys.stdin.isatty() else _read()
+        is_asked = sys.stdin.isatty()
+        name, role, password = _ask() if is_asked else (_line(), _line(), _line(strips=False))
     except (KeyboardInterrupt, EOFError):
         raise OptionsError("no name, role and password were given") from None
     except UnicodeError:
@@ -182,8 +178,7 @@ def print_account() -> None:
     finally:
         signal.signal(signal.SIGINT, before)
     try:
-        check_name(name)
-        check_role(role)
+        check_name_and_role(name, role)
         check_password(password)
     except ValueError as error:
         raise OptionsError(str(error)) from None
@@ -210,10 +205,6 @@ def _ask() -> tuple[str, str, str]:
     if getpass.getpass("password again: ") != password:
         raise OptionsError("the two passwords differ")
     return name, role, password
-
-
-def _read() -> tuple[str, str, str]:
-    return _line(), _line(), _line(strips=False)
 
 
 def _line(*, strips: bool = True) -> str:

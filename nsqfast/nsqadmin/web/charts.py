@@ -48,7 +48,7 @@ from nsqfast.nsqadmin.cluster.model import Channel, Topic
 from nsqfast.nsqadmin.context import Context
 from nsqfast.nsqadmin.options import Options
 from nsqfast.nsqadmin.web.export import answer_file, read_form
-from nsqfast.nsqadmin.web.request import Query
+from nsqfast.nsqadmin.web.request import PageRequest, Query
 from nsqfast.nsqadmin.web.tables import Value
 from nsqfast.nsqadmin.web.texts import Link
 
@@ -400,15 +400,14 @@ class Pictures:
 
 
 def make_pictures(
-    context: Context,
-    query: Query,
+    request: PageRequest,
     metrics: Sequence[str],
     topic: str,
     channel: str = "",
     quantiles: Sequence[float] = (),
 ) -> Pictures | None:
     """For a topic or channel over all nodes; None without --graphite-url. `quantiles` are those that nsqd measures."""
-    options = context.options
+    options = request.context.options
     wanted = {
         metric: [f"sumSeries({statsd_key(options, metric, topic, channel)})"] for metric in metrics
     }
@@ -416,24 +415,22 @@ def make_pictures(
         wanted[LATENCY] = [
             latency_target(options, topic, channel, quantile) for quantile in quantiles
         ]
-    return _pictures(context, query, wanted)
+    return _pictures(request, wanted)
 
 
-def make_node_pictures(context: Context, query: Query, node: str) -> Pictures | None:
+def make_node_pictures(request: PageRequest, node: str) -> Pictures | None:
     """For the memory of an nsqd, by its key."""
     keys = {
-        metric: place_key(context.options, metric, "mem.", host_name(node))
+        metric: place_key(request.context.options, metric, "mem.", host_name(node))
         for metric in NODE_METRICS
     }
     # It runs so rarely that most steps have no value.
     keys["gc_runs"] = f"movingAverage({keys['gc_runs']},45)"
-    return _pictures(context, query, {metric: [key] for metric, key in keys.items()})
+    return _pictures(request, {metric: [key] for metric, key in keys.items()})
 
 
-def _pictures(
-    context: Context, query: Query, wanted: Mapping[str, Sequence[str]]
-) -> Pictures | None:
-    options = context.options
+def _pictures(request: PageRequest, wanted: Mapping[str, Sequence[str]]) -> Pictures | None:
+    options, query = request.context.options, request.query
     if not options.graphite_url:
         return None
     timeframe = query.choice("t", TIMEFRAMES)
@@ -441,7 +438,9 @@ def _pictures(
         Link(name, query.with_({"t": "" if name == TIMEFRAMES[0] else name}), name == timeframe)
         for name in TIMEFRAMES
     ]
-    address = context.urls.base if options.proxy_graphite else options.graphite_url.rstrip("/")
+    address = (
+        request.context.urls.base if options.proxy_graphite else options.graphite_url.rstrip("/")
+    )
     pictures = [
         make_picture(options, f"{address}/render", timeframe, metric, targets)
         for metric, targets in wanted.items()

@@ -300,9 +300,6 @@ class Table(Generic[T]):
         """The template from which scripts make new rows."""
         return Row("", [Cell("") for _ in self.spec.columns], {})
 
-    def to_json(self) -> dict[str, Any]:
-        return {"rows": [row.to_json() for row in self.rows]}
-
 
 def make_table(request: PageRequest, spec: TableSpec[T], items: Sequence[T]) -> Table[T]:
     """`items` in the order that decides between equal ones."""

@@ -85,7 +85,9 @@ class View:
         """The JSON of `/ui/live`, except for tick, at and next_ms."""
         texts = {key: pieces_of(text) for key, text in self.texts.items()}
         shown = dict(self.shown)
+        tables = {}
         for name, table in self.tables.items():
+            tables[name] = {"rows": [row.to_json() for row in table.rows]}
             texts[f"{name}.total"] = table.total_text
             shown[f"{name}.empty"] = not table.rows
         return {
@@ -93,7 +95,7 @@ class View:
             "texts": texts,
             "states": {key: state.to_json() for key, state in self.states.items()},
             "shown": shown,
-            "tables": {name: table.to_json() for name, table in self.tables.items()},
+            "tables": tables,
             "data": self.data,
         }
 

@@ -359,7 +359,7 @@ async def build_node(request: PageRequest) -> View:
             "plan": make_plan(
                 request.query, request.context.options.history_ns / 1e9, node_charts(node.key)
             ),
-            "pictures": make_node_pictures(request.context, request.query, node.key),
+            "pictures": make_node_pictures(request, node.key),
         },
     )
 

@@ -137,7 +137,7 @@ async def build_counter(request: PageRequest) -> View:
     return View(
         "Counter",
         texts={"count": f"{total:,}", "rate": texts.rate(rate)},
-        facts={"pictures": make_pictures(request.context, request.query, METRICS, ANY, ANY)},
+        facts={"pictures": make_pictures(request, METRICS, ANY, ANY)},
         data={"count": total, "rate": rate or 0.0},
     )
 

@@ -225,7 +225,7 @@ async def build_topic(request: PageRequest) -> View:
         facts={
             "topic": topic.name,
             "plan": make_plan(query, context.options.history_ns / 1e9, topic_charts(topic)),
-            "pictures": make_pictures(context, query, TOPIC_METRICS, topic.name),
+            "pictures": make_pictures(request, TOPIC_METRICS, topic.name),
         },
     )
     view.set_state("paused", paused_state(topic))
@@ -639,7 +639,7 @@ async def build_channel(request: PageRequest) -> View:
     problems = own_problems(request, topic=topic.name, channel=channel.name)
     consumers = await context.consumers.get(request.cluster, channel)
     pictures = make_pictures(
-        context, query, CHANNEL_METRICS, topic.name, channel.name, quantiles_of(consumers)
+        request, CHANNEL_METRICS, topic.name, channel.name, quantiles_of(consumers)
     )
     view = View(
         channel.name,
