@@ -5,8 +5,8 @@ import { refresh } from "./live.js";
 import { send, toast, to } from "./page.js";
 
 export const dialog = document.getElementById("action");
-const NAME = "[.a-zA-Z0-9_\\-]+(#ephemeral)?";
-export const POLL_MS = 400;
+export const NAME = "[.a-zA-Z0-9_\\-]+(#ephemeral)?";
+const POLL_MS = 400;
 const AFTER_MS = 400; // until the server has asked the nodes
 
 /** The JSON of an answer with its status; the text of any failure as `message`. */
@@ -128,6 +128,28 @@ export function openDisconnect(wanted) {
   const lines = ["What it holds goes back to the channel at once, and to other consumers.", "A program that works connects again; one that hangs may not.", "What it finishes after this is delivered once more."];
   const cancel = closer("Cancel");
   show(`Disconnect ${wanted.address}`, [el("form", { submit }, el("ul.lines", {}, ...lines.map((line) => el("li", line))), error, el("div.buttons", {}, cancel, go))], cancel);
+}
+
+/**
+ * How far a job has come, until it has ended; closing the dialog does not stop it.
+ * @param {string} path of the server, below which the job has its own by its id
+ * @param {Function} tell what is said of it, and how much of `max` is done: [done, text]
+ */
+export function follow(job, title, path, max, tell, end) {
+  const bar = el("progress.wide", { max, value: 0, "aria-label": "Progress" });
+  const said = el("p", { role: "status" });
+  const stop = button("stop", "Stop", () => {
+    stop.disabled = true;
+    ask(`${path}/${job.id}/stop`, {});
+  });
+  show(title, [bar, said, el("div.buttons", {}, stop)], stop);
+  const look = (now) => {
+    if (now.is_running === undefined) return setError(said, now.message);
+    if (!now.is_running) return end(now);
+    [bar.value, said.textContent] = tell(now);
+    setTimeout(async () => look(await ask(`${path}/${job.id}`, undefined, "GET")), POLL_MS);
+  };
+  look(job);
 }
 
 const OUTCOMES = { ok: ["ok", "done"], partial: ["warn", "done on some nodes only"], failed: ["crit", "failed: no node did it"] };

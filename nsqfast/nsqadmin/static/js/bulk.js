@@ -1,5 +1,5 @@
 // Actions on many rows: those that are picked, or all that match the search of the page.
-import { POLL_MS, ask, confirm, dialog, resultButtons, resultTable, setError, show, stateOf, tellDone } from "./action.js";
+import { ask, confirm, dialog, follow, resultButtons, resultTable, show, stateOf, tellDone } from "./action.js";
 import { button, el, number, plural, table } from "./dom.js";
 import { refresh } from "./live.js";
 import { toast } from "./page.js";
@@ -57,29 +57,16 @@ async function open(section, order, known, notice) {
     done: (job) => {
       if (job.effect) return open(section, order, job.effect, job.message);
       clear(section);
-      follow(job);
+      watch(job);
     },
   });
 }
 
-// Closing the dialog does not stop the job; a line says how it ended.
-function follow(job) {
+// A line says how it ended.
+function watch(job) {
   if (!job.is_running) return end(job);
-  const bar = el("progress.wide", { max: job.total, value: 0, "aria-label": "Progress" });
-  const said = el("p", { role: "status" });
-  const stop = button("stop", "Stop", () => {
-    stop.disabled = true;
-    ask(`/ui/actions/${job.id}/stop`, {});
-  });
-  show(job.title, [bar, said, el("div.buttons", {}, stop)], stop);
-  const look = async (now) => {
-    if (!now.items) return setError(said, now.message);
-    if (!now.is_running) return end(now);
-    bar.value = now.done;
-    said.textContent = `${number(now.done)} of ${number(now.total)}`;
-    setTimeout(async () => look(await ask(`/ui/actions/${job.id}`, undefined, "GET")), POLL_MS);
-  };
-  look(job);
+  const tell = (now) => [now.done, `${number(now.done)} of ${number(now.total)}`];
+  follow(job, job.title, "/ui/actions", job.total, tell, end);
 }
 
 function end(job) {
@@ -93,6 +80,6 @@ function end(job) {
   const rest = missing ? `, stopped before ${number(missing)}` : "";
   const said = ` ${number(job.done - failed.length)} of ${number(job.total)} done${rest}`;
   const parts = failed.flatMap((item) => [el("h3", nameOf(item)), resultTable(item)]);
-  const [close, buttons] = resultButtons(job, follow);
+  const [close, buttons] = resultButtons(job, watch);
   show(job.title, [el("p", { role: "status" }, stateOf(job.outcome), said), ...parts, buttons], close);
 }

@@ -1,12 +1,11 @@
 // For admins: messages that are picked, or all that a search finds, are requeued, dropped, copied or moved.
-import { POLL_MS, ask, closer, dialog, errorLine, resultTable, setError, show, stateOf } from "./action.js";
+import { NAME, ask, closer, dialog, errorLine, follow, resultTable, setError, show, stateOf } from "./action.js";
 import { button, el, number, plural } from "./dom.js";
 import { toast } from "./page.js";
 import { picked } from "./select.js";
 import { local } from "./times.js";
 
 const look = JSON.parse(document.getElementById("messages").textContent);
-const NAME = "[.a-zA-Z0-9_\\-]+(#ephemeral)?";
 const SAID = "nsqadmin.said";
 const ACTIONS = { requeue: "Requeue", drop: "Drop…", copy: "Copy…", move: "Move…" };
 const DONE = { requeue: "requeued", drop: "dropped", copy: "copied", move: "moved" };
@@ -66,7 +65,7 @@ function open(action, isAll, what) {
     if (go.disabled) return;
     go.disabled = true;
     const change = await ask("/ui/messages/changes", { ...orderOf(action, isAll), to: isCopy ? input.value : "" });
-    if (change.id) return follow(change);
+    if (change.id) return watch(change);
     update();
     setError(error, change.message);
   };
@@ -82,26 +81,14 @@ function open(action, isAll, what) {
   show(`${verb} ${what}`, [form], isCopy ? input : cancel);
 }
 
-// Closing the dialog does not stop the change.
-function follow(change) {
+function watch(change) {
   const depth = sections().reduce((sum, { dataset }) => sum + Number(dataset.depth || 0), 0);
-  const bar = el("progress.wide", { max: Math.max(depth, 1), value: 0, "aria-label": "Progress" });
-  const said = el("p", { role: "status" });
-  const stop = button("stop", "Stop", () => {
-    stop.disabled = true;
-    ask(`/ui/messages/changes/${change.id}/stop`, {});
-  });
-  const verb = ACTIONS[change.action].replace("…", "");
-  show(`${verb}: under way`, [bar, said, el("div.buttons", {}, stop)], stop);
-  const follows = (now) => {
-    if (!now.results) return setError(said, now.message);
-    if (!now.is_running) return end(now);
-    bar.value = now.examined;
+  const tell = (now) => {
     const rate = number(Math.round(now.examined / Math.max(now.seconds, 0.001)));
-    said.textContent = `${number(now.changed)} ${DONE[now.action]}, ${number(now.examined)} of ${number(depth)} examined, ${rate} a second`;
-    setTimeout(async () => follows(await ask(`/ui/messages/changes/${change.id}`, undefined, "GET")), POLL_MS);
+    return [now.examined, `${number(now.changed)} ${DONE[now.action]}, ${number(now.examined)} of ${number(depth)} examined, ${rate} a second`];
   };
-  follows(change);
+  const verb = ACTIONS[change.action].replace("…", "");
+  follow(change, `${verb}: under way`, "/ui/messages/changes", Math.max(depth, 1), tell, end);
 }
 
 // Over the next load of the page; without storage nothing is said there.

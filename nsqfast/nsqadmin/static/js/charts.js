@@ -1,4 +1,4 @@
-// The charts of a page: their plan stands in the page (see charts/plan.py), their points come from /ui/series.
+// The charts of a page: their plan stands in the page (see web/charts.py), their points come from /ui/series.
 import { to } from "./page.js";
 import { makePlot } from "./plot.js";
 import { amount, moment, momentElement } from "./units.js";

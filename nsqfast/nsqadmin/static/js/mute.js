@@ -1,4 +1,5 @@
 // The button of each problem and of each silence that is shown to admins.
+import { el } from "./dom.js";
 import { refresh } from "./live.js";
 import { send, toast } from "./page.js";
 
@@ -14,8 +15,7 @@ function fill() {
   for (const row of document.querySelectorAll(ROWS)) {
     const cell = row.querySelector("[data-actions]");
     if (!cell) continue;
-    const button = cell.querySelector("button") ?? cell.appendChild(document.createElement("button"));
-    button.type = "button";
+    const button = cell.querySelector("button") ?? cell.appendChild(el("button", { type: "button" }));
     const { text } = command(row.dataset);
     if (button.textContent === text) continue;
     button.textContent = text;

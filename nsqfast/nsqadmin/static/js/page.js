@@ -1,4 +1,5 @@
 // What the server says of this page.
+import { el } from "./dom.js";
 
 /** @type {{base: string, name: string, live: boolean, tick: number, at: number, next_ms: number, interval_s: number, admin: boolean}} */
 export const page = JSON.parse(document.getElementById("page").textContent);
@@ -24,11 +25,7 @@ export function logIn() {
 
 /** A line at the bottom for some seconds; `kind` as that of chips, `buttons` are put behind the text. */
 export function toast(text, kind = "ok", buttons = []) {
-  const line = document.createElement("p");
-  line.className = "toast";
-  line.dataset.kind = kind;
-  line.textContent = text;
-  line.append(...buttons);
+  const line = el("p.toast", { "data-kind": kind }, text, ...buttons);
   document.getElementById("toasts").append(line);
   setTimeout(() => line.remove(), buttons.length ? 15000 : 6000);
 }

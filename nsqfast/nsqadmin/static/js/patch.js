@@ -1,4 +1,5 @@
 // Puts a View (see web/view.py) into the page: text as text, rows by their keys, nothing parsed as markup.
+import { el } from "./dom.js";
 import { timeElement } from "./times.js";
 
 /** @param {{title: string, texts: object, states: object, shown: object, tables: object}} view */
@@ -39,12 +40,7 @@ function setAttribute(element, name, value) {
 function setChips(holder, chips = []) {
   while (holder.children.length > chips.length) holder.lastElementChild.remove();
   chips.forEach((state, index) => {
-    let chip = holder.children[index];
-    if (!chip) {
-      chip = document.createElement("span");
-      chip.className = "chip";
-      holder.append(chip);
-    }
+    const chip = holder.children[index] ?? holder.appendChild(el("span.chip"));
     setChip(chip, state);
   });
 }

@@ -1,4 +1,5 @@
 // A chart as a table of ROWS_MAX rows at most, the newest first.
+import { el } from "./dom.js";
 import { amount, momentElement } from "./units.js";
 
 const ROWS_MAX = 60;
@@ -7,35 +8,21 @@ const ROWS_MAX = 60;
 export function fillTable(place, spec, known, data) {
   const size = Math.max(1, Math.ceil(data[0].length / ROWS_MAX));
   const hasMarks = known.marks.length > 0;
-  const table = document.createElement("table");
-  const caption = table.createCaption();
-  caption.className = "hidden";
-  caption.textContent = spec.title;
-  const head = table.createTHead().insertRow();
   const names = [size > 1 ? `Until (highest of ${size} points)` : "Time", ...spec.lines.map((line) => line.label)];
-  for (const name of hasMarks ? [...names, "Event"] : names) {
-    const cell = document.createElement("th");
-    cell.scope = "col";
-    cell.textContent = name;
-    head.append(cell);
-  }
-  const body = table.createTBody();
+  if (hasMarks) names.push("Event");
+  const rows = [];
   for (let end = data[0].length; end > 0; end -= size) {
     const start = Math.max(0, end - size);
-    const row = body.insertRow();
-    const time = document.createElement("th");
-    time.scope = "row";
-    time.append(momentElement(data[0][end - 1], known));
-    row.append(time);
-    for (const values of data.slice(1)) row.insertCell().textContent = amount(highest(values, start, end), spec.unit);
+    const cells = data.slice(1).map((values) => el("td", amount(highest(values, start, end), spec.unit)));
+    const row = el("tr", {}, el("th", { scope: "row" }, momentElement(data[0][end - 1], known)), ...cells);
+    rows.push(row);
     if (!hasMarks) continue;
     const [from, until] = [data[0][start - 1] ?? 0, data[0][end - 1]];
     const events = known.marks.filter((mark) => mark.at > from && mark.at <= until);
-    const cell = row.insertCell();
-    cell.className = "event";
-    cell.textContent = events.map((mark) => mark.text).join(", ");
+    row.append(el("td.event", events.map((mark) => mark.text).join(", ")));
   }
-  place.replaceChildren(table);
+  const head = el("tr", {}, ...names.map((textContent) => el("th", { scope: "col", textContent })));
+  place.replaceChildren(el("table", {}, el("caption.hidden", spec.title), el("thead", {}, head), el("tbody", {}, ...rows)));
 }
 
 function highest(values, start, end) {

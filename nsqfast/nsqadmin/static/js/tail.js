@@ -1,5 +1,6 @@
 // The tail: a stream of events, read while this page is seen.
 import { plant } from "./bodies.js";
+import { el } from "./dom.js";
 import { send } from "./page.js";
 import { unixElement } from "./times.js";
 
@@ -12,25 +13,17 @@ const { topic, view } = JSON.parse(document.getElementById("messages").textConte
 let open = null;
 
 function makePayload({ id, text, is_hex }) {
-  const pre = document.createElement("pre");
-  pre.className = is_hex ? "payload hex" : "payload";
-  pre.tabIndex = 0;
-  pre.setAttribute("role", "group");
-  pre.setAttribute("aria-label", `Body of ${id}`);
+  const pre = el(is_hex ? "pre.payload.hex" : "pre.payload", { tabIndex: 0, role: "group", "aria-label": `Body of ${id}`, textContent: text });
   pre.dataset.payload = is_hex ? "hex" : view;
-  pre.textContent = text;
   return pre;
 }
 
 function show(message) {
-  const row = document.createElement("li");
   const facts = ["", message.node, `${message.size.toLocaleString("en")} B`];
   if (message.is_truncated) facts.push("cut");
   if (message.is_masked) facts.push("values hidden by --mask-json");
   if (message.kind === "hidden") facts.push(`hidden. ${message.text}`);
-  const head = document.createElement("p");
-  head.append(`${message.id} · `, unixElement(message.time), facts.join(" · "));
-  row.append(head);
+  const row = el("li", {}, el("p", {}, `${message.id} · `, unixElement(message.time), facts.join(" · ")));
   if (message.kind !== "hidden") {
     const pre = makePayload(message);
     row.append(pre);
