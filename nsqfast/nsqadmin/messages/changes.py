@@ -215,19 +215,19 @@ class Changes:
         target = {"topic": wanted.topic, "channel": wanted.channel}
         if len(wanted.nodes) == 1:
             target["node"] = wanted.nodes[0].node
-        effect: dict[str, object] = {"state": wanted.state, "messages": change.changed}
-        if wanted.filter is None:
-            effect["picked"] = sum(len(picked.ids) for picked in wanted.nodes)
-        else:
-            effect |= {"filter": wanted.filter, "examined": change.examined}
-        if wanted.since:
-            effect["since"] = write_since(read_since(wanted.since), dt.UTC)
-        if wanted.to:
-            effect["to"] = wanted.to
-        if wanted.action == "drop":
-            effect["messages_lost"] = change.changed
-        if change.is_stopped:
-            effect["is_stopped"] = True
+        is_search, picked = wanted.filter is not None, sum(len(each.ids) for each in wanted.nodes)
+        given = {
+            "state": wanted.state,
+            "messages": change.changed,
+            "picked": None if is_search else picked,
+            "filter": wanted.filter,
+            "examined": change.examined if is_search else None,
+            "since": write_since(read_since(wanted.since), dt.UTC) or None,
+            "to": wanted.to or None,
+            "messages_lost": change.changed if wanted.action == "drop" else None,
+            "is_stopped": change.is_stopped or None,
+        }
+        effect = {name: value for name, value in given.items() if value is not None}
         note, action = self._context.audit.note, f"{wanted.action}_messages"
         await note(request, action, target, effect=effect, results=change.results)
 

@@ -119,10 +119,8 @@ class MessagePages:
             "bodies": peek.may_see,
             "messages": sum(len(answer.messages) for answer in answers),
         }
-        if asked.filter:
-            effect["filter"] = asked.filter
-        if asked.since_ns:
-            effect["since"] = write_since(asked.since_ns, dt.UTC)
+        search = {"filter": asked.filter, "since": write_since(asked.since_ns, dt.UTC)}
+        effect |= {name: value for name, value in search.items() if value}
         results = [Result(answer.node, not answer.is_failed, answer.sentence) for answer in answers]
         audit = self._context.audit
         await audit.note(request, "peek", target, effect=effect, results=results)
