@@ -1,13 +1,26 @@
-"""Topics and channels over HTTP, /ping, /livez, /readyz and /info."""
+"""What operators do over HTTP: topics and channels, settings, the drain, /debug; also /ping, /livez, /readyz, /info."""
 
 import asyncio
+import ctypes
+import gc
+import io
+import logging
+import re
 import socket
+import sys
+import threading
+import traceback
+import tracemalloc
 from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import orjson
 
 from nsqfast._ext.broker.channel import Channel
 from nsqfast._ext.broker.topic import Topic
 from nsqfast.net.addresses import port_number
-from nsqfast.net.http_message import Request, Response
+from nsqfast.net.http_message import Request, Response, parse_query
 from nsqfast.net.http_reply import (
     HttpError,
     json_answer,
@@ -18,10 +31,18 @@ from nsqfast.net.http_reply import (
     topic_and_channel_name,
 )
 from nsqfast.net.http_routes import INTERNAL_ERROR
+from nsqfast.net.masks import masked, masked_words
 from nsqfast.nsqd.broker import Broker
+from nsqfast.nsqd.drain import Drain
 from nsqfast.nsqd.http_publish import admit
+from nsqfast.nsqd.options import DURATION_NS_MAX, PROGRAM, Options
+from nsqfast.program import logs
+from nsqfast.program.options import by_key
+from nsqfast.stats.memory import memory_stats, resident_bytes
 from nsqfast.version import NSQ_VERSION, __version__
+from nsqfast.wire.gotext import parse_duration_ns, quote
 from nsqfast.wire.names import is_valid_name
+from nsqfast.wire.refusals import REFUSED
 
 EMPTY = text_answer("")
 
@@ -211,3 +232,213 @@ def _valid_topic_name(request: Request) -> str:
     if not is_valid_name(name):
         raise HttpError(400, "INVALID_TOPIC")
     return name
+
+
+# Each costs a task, a connection, and a query for every new topic.
+ADDRESSES_MAX = 100
+
+
+class Config:
+    """GET and PUT /config/NAME: one setting by its config key; changes last until the program ends.
+
+    `on_lookupd` is called when the addresses of nsqlookupd changed.
+    """
+
+    def __init__(self, options: Options, on_lookupd: Callable[[], None]) -> None:
+        self._options = options
+        self._on_lookupd = on_lookupd
+        self._known = by_key(Options)
+
+    def get(self, request: Request) -> Response:
+        """A string unchanged, anything else as JSON, durations in nanoseconds."""
+        return self._answer(_name(request))
+
+    def put(self, request: Request) -> Response:
+        """Change a setting; only some can change while clients are connected."""
+        body, name = bytes(request.body), _name(request)
+        if request.oversize or not body or len(body) > self._options.max_msg_size:
+            raise HttpError(413, "INVALID_VALUE")
+        if name == "log_level":
+            self._set_log_level(body)
+        elif name == "nsqlookupd_tcp_addresses":
+            self._options.nsqlookupd_tcp_addresses = _read_addresses(body)
+            self._on_lookupd()
+        else:
+            raise HttpError(400, "INVALID_OPTION")
+        return self._answer(name)
+
+    def _answer(self, name: str) -> Response:
+        option = self._known.get(name)
+        if option is None:
+            raise HttpError(400, "INVALID_OPTION")
+        value = getattr(self._options, option.attribute)
+        if isinstance(value, str):
+            return text_answer(masked(value) if "address" in name else value)
+        if isinstance(value, list):
+            value = [_shown(item) for item in value]
+        return json_answer(value)
+
+    def _set_log_level(self, body: bytes) -> None:
+        level = logs.LEVELS.get(body.decode("latin-1").lower())
+        if level is None:
+            raise HttpError(400, "INVALID_VALUE")
+        self._options.log_level = level
+        logs.set_level(PROGRAM, level)
+
+
+def _name(request: Request) -> str:
+    return request.path.rpartition("/")[2]
+
+
+def _read_addresses(body: bytes) -> list[str] | None:
+    try:
+        value: Any = orjson.loads(body)
+    except ValueError:
+        raise HttpError(400, "INVALID_VALUE") from None
+    if value is None:
+        return None
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        if len(value) > ADDRESSES_MAX:
+            raise HttpError(
+                400, f"INVALID_VALUE: at most {ADDRESSES_MAX} addresses, not {len(value)}"
+            )
+        return value
+    raise HttpError(400, "INVALID_VALUE")
+
+
+def _shown(value: object) -> object:
+    """An element of a list: 1.0 as 1, as Go writes it, and addresses without their secrets."""
+    if isinstance(value, str):
+        return masked(value)
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+log = logging.getLogger("nsqd")
+
+
+class DrainPages:
+    """/drain and /drain/cancel: all answer with the state, and with the messages that are still to be delivered."""
+
+    def __init__(self, drain: Drain, is_allowed: bool) -> None:
+        self._drain = drain
+        self._is_allowed = is_allowed
+
+    async def show(self, _request: Request) -> Response:
+        """The current state."""
+        drain = self._drain
+        left = await drain.look()
+        found = drain.figures() if drain.is_on else left.figures()
+        return json_answer({"draining": drain.is_on, **found})
+
+    def begin(self, request: Request) -> Awaitable[Response]:
+        """Begin, or change the deadline: ?deadline=30m, or none."""
+        self._check(request)
+        values = parameters(request)
+        self._drain.begin(_read_deadline(values["deadline"]) if "deadline" in values else None)
+        return self.show(request)
+
+    def cancel(self, request: Request) -> Awaitable[Response]:
+        """Take messages again; nothing happens to a broker that does."""
+        self._check(request)
+        self._drain.cancel()
+        return self.show(request)
+
+    def _check(self, request: Request) -> None:
+        if self._is_allowed:
+            return
+        REFUSED["drain"] += 1
+        if (note := request.admit_line()) is not None:
+            text = "DRAIN: refused over HTTP: --http-drain allows it, or --http-admin-address"
+            log.warning("%s%s", text, note)
+        raise HttpError(403, "DRAIN_NOT_ALLOWED")
+
+
+def _read_deadline(text: str) -> int:
+    try:
+        after_ns = parse_duration_ns(text)
+    except ValueError:
+        after_ns = -1
+    if not 0 <= after_ns <= DURATION_NS_MAX:
+        raise HttpError(400, "INVALID_DEADLINE")
+    return after_ns
+
+
+# /debug: truthful information about a running Python program under the paths of Go's profiler.
+#
+# It offers an index, the stacks of all tasks and threads (goroutine), memory figures (heap) and the command line. There
+# is no sampling profiler, block or thread-creation profile; those paths are not found.
+
+DEBUG_INDEX = """/debug/pprof/
+
+cmdline     the command line, words separated by NUL
+goroutine   stacks of all tasks and threads
+heap        memory figures, and the largest allocations while tracemalloc is on
+"""
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_TRACED_LINES_MAX = 50
+
+
+def debug_index(_request: Request) -> Response:
+    """The list of pages."""
+    return plain_answer(200, DEBUG_INDEX)
+
+
+def debug_cmdline(_request: Request) -> Response:
+    """The command line as the kernel knows it, without the secrets of addresses."""
+    text = Path("/proc/self/cmdline").read_bytes().decode("utf-8", "replace").rstrip("\0")
+    return plain_answer(200, "\0".join(masked_words(text.split("\0"))))
+
+
+def debug_stacks(_request: Request) -> Response:
+    """The stacks of all tasks and threads."""
+    out = io.StringIO()
+    tasks = asyncio.all_tasks()
+    out.write(f"tasks: {len(tasks)}\n")
+    for task in tasks:
+        out.write("\n")
+        task.print_stack(file=out)
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    frames = sys._current_frames()  # noqa: SLF001 - its documented use is this one
+    out.write(f"\nthreads: {len(frames)}\n")
+    for ident, frame in frames.items():
+        out.write(f"\nthread {names.get(ident, ident)}\n")
+        out.write("".join(traceback.format_stack(frame)))
+    return plain_answer(200, out.getvalue())
+
+
+def debug_heap(_request: Request) -> Response:
+    """The figures of /stats, and those of tracemalloc."""
+    lines = [f"resident_bytes {resident_bytes()}"]
+    lines += [f"{name} {value}" for name, value in memory_stats().items()]
+    lines.append(f"gc_counts {gc.get_count()}")
+    if tracemalloc.is_tracing():
+        top = tracemalloc.take_snapshot().statistics("lineno")[:_TRACED_LINES_MAX]
+        lines += ["", *(str(line) for line in top)]
+    else:
+        lines.append("tracemalloc off")
+    return plain_answer(200, "\n".join(lines) + "\n")
+
+
+def set_block_rate(request: Request) -> Response:
+    """Checks its argument as nsqd does, and has no effect: there is no block profile."""
+    rate = ""
+    # A form's value takes precedence over the query's.
+    for source in (bytes(request.body), request.query):
+        try:
+            rate = rate or parse_query(source).get("rate", "")
+        except ValueError:
+            continue
+    if _INTEGER.fullmatch(rate):
+        return plain_answer(200, "OK")
+    return plain_answer(
+        400, f"invalid block rate : strconv.Atoi: parsing {quote(rate)}: invalid syntax"
+    )
+
+
+def free_memory(_request: Request) -> Response:
+    """Collect garbage and return free pages to the system."""
+    gc.collect()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+    return plain_answer(200, "OK")

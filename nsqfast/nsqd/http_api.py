@@ -13,11 +13,18 @@ from nsqfast.net.http_reply import VERSION_HEADER, error_answer, parameters
 from nsqfast.net.http_routes import Answer, Routes
 from nsqfast.net.metrics_page import MetricsPage
 from nsqfast.net.parts import Parts
-from nsqfast.nsqd import http_debug
 from nsqfast.nsqd.broker import Broker
-from nsqfast.nsqd.http_admin import Admin
-from nsqfast.nsqd.http_config import Config
-from nsqfast.nsqd.http_drain import DrainPages
+from nsqfast.nsqd.http_admin import (
+    Admin,
+    Config,
+    DrainPages,
+    debug_cmdline,
+    debug_heap,
+    debug_index,
+    debug_stacks,
+    free_memory,
+    set_block_rate,
+)
 from nsqfast.nsqd.http_messages import MessageChanges
 from nsqfast.nsqd.http_peek import Peek
 from nsqfast.nsqd.http_publish import HttpPublisher
@@ -193,16 +200,16 @@ def _routes(
         ("GET", "/topic/peek", Route(peek.peek_topic, need="everything")),
         ("GET", "/config/:opt", operators(config.get, need="everything")),
         ("PUT", "/config/:opt", operators(config.put, options.max_msg_size, need="everything")),
-        ("GET", "/debug/pprof/", operators(http_debug.index, need="everything")),
-        ("GET", "/debug/pprof/cmdline", operators(http_debug.cmdline, need="everything")),
-        ("GET", "/debug/pprof/goroutine", operators(http_debug.stacks, need="everything")),
-        ("GET", "/debug/pprof/heap", operators(http_debug.heap, need="everything")),
+        ("GET", "/debug/pprof/", operators(debug_index, need="everything")),
+        ("GET", "/debug/pprof/cmdline", operators(debug_cmdline, need="everything")),
+        ("GET", "/debug/pprof/goroutine", operators(debug_stacks, need="everything")),
+        ("GET", "/debug/pprof/heap", operators(debug_heap, need="everything")),
         (
             "PUT",
             "/debug/setblockrate",
-            operators(http_debug.set_block_rate, FORM_SIZE_MAX, need="everything"),
+            operators(set_block_rate, FORM_SIZE_MAX, need="everything"),
         ),
-        ("POST", "/debug/freememory", operators(http_debug.free_memory, need="everything")),
+        ("POST", "/debug/freememory", operators(free_memory, need="everything")),
     ):
         routes.router.add(method, pattern, replace(route, path=pattern))
     return routes
