@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any
 from nsqfast.archives import Archive, Damage, FileFinder, FileNames
 from nsqfast.archives.files import JSONL, LINES, PART, ROWS
 from nsqfast.errors import OptionsError
+from nsqfast.program.durable import open_private
 from nsqfast.spark_jobs.archive_inspection import digest
 from nsqfast.spark_jobs.archive_options import KEEP
 from nsqfast.spark_jobs.archive_rows import ArchiveFile
 from nsqfast.spark_jobs.folders import Folder, delete_batches, has_batches
-from nsqfast.tools.shared.durable import open_private
 from nsqfast.tools.shared.program import log
 from nsqfast.wire.gotext import os_error
 

@@ -27,7 +27,7 @@ cdef class Health:
     cdef Trouble writing
     cdef Trouble syncing
     cdef Trouble reading
-    cdef public object low_disk    # why no message is taken, as nsqfast.nsqd.free_disk wants; None = they are
+    cdef public object low_disk    # why no message is taken, as nsqfast.nsqd.data_folder wants; None = they are
     cdef str given_up              # unreadable data skipped since the last successful write; '' = none
     cdef readonly bint is_failing          # any of them
     cdef readonly uint64_t written_bytes   # of records, since the start

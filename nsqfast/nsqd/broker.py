@@ -9,10 +9,10 @@ from nsqfast.net.addresses import Bound
 from nsqfast.net.browsers import BrowserRules
 from nsqfast.net.http_receiver import Handler
 from nsqfast.net.listener import Listener
+from nsqfast.nsqd.data_folder import RunFile
 from nsqfast.nsqd.drain import Drain
 from nsqfast.nsqd.lookup import Lookup
 from nsqfast.nsqd.options import Options
-from nsqfast.nsqd.run_file import RunFile
 
 if TYPE_CHECKING:  # it imports an HTTP client, which only a broker with auth servers needs
     from nsqfast.nsqd.auth import AuthClient

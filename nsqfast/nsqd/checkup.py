@@ -18,7 +18,7 @@ from nsqfast.net.checkup import (
     try_out,
 )
 from nsqfast.net.tls import ServerTls, client_context
-from nsqfast.nsqd.lock import DirectoryLock
+from nsqfast.nsqd.data_folder import DirectoryLock
 from nsqfast.nsqd.lookup import read_credentials
 from nsqfast.nsqd.metadata import DATA_OR_POSITION_FILE, FILE_NAME, decode
 from nsqfast.nsqd.options import Options, validate

@@ -21,11 +21,13 @@ import stat
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nsqfast.errors import OptionsError
-from nsqfast.nsqd.lock import advise
+from nsqfast.nsqd.data_folder import advise
 from nsqfast.nsqd.progress import StartProgress
+from nsqfast.program.durable import sync_folder
 from nsqfast.version import NSQ_VERSION
 from nsqfast.wire.gotext import os_error
 from nsqfast.wire.names import is_valid_name
@@ -270,16 +272,7 @@ def write(folder: str, data: bytes) -> None:
     path = os.path.join(folder, FILE_NAME)  # noqa: PTH118
     with _written_beside(path, data, is_synced=True) as temporary:
         os.rename(temporary, path)  # noqa: PTH104
-    sync_folder(folder)
-
-
-def sync_folder(folder: str) -> None:
-    """Return when its names are on disk."""
-    folder_fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(folder_fd)
-    finally:
-        os.close(folder_fd)
+    sync_folder(Path(folder))
 
 
 def try_writing(folder: str, data: bytes) -> None:

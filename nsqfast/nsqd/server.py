@@ -31,14 +31,12 @@ from nsqfast.net.tls import ServerTls, client_context
 from nsqfast.net.tls_protocol import TlsProtocol
 from nsqfast.net.turns import Turns
 from nsqfast.nsqd.broker import HttpApiFactory
+from nsqfast.nsqd.data_folder import DirectoryLock, FreeDisk, RunFile
 from nsqfast.nsqd.drain import Drain
-from nsqfast.nsqd.free_disk import FreeDisk
-from nsqfast.nsqd.lock import DirectoryLock
 from nsqfast.nsqd.lookup import Credentials, Lookup, read_credentials
 from nsqfast.nsqd.metadata_file import MetadataFile
 from nsqfast.nsqd.options import TLS_REQUIRED, VERSION_LINE, Options, expand_statsd_prefix, validate
 from nsqfast.nsqd.progress import StopProgress
-from nsqfast.nsqd.run_file import RunFile
 from nsqfast.nsqd.statsd import Statsd
 from nsqfast.nsqd.timers import DeadlineTimer, LagProbe
 from nsqfast.version import own_line

@@ -6,7 +6,7 @@ import pytest
 from nsqfast._ext.storage.health import Health
 
 from nsqfast.errors import OptionsError
-from nsqfast.nsqd.free_disk import FreeDisk
+from nsqfast.nsqd.data_folder import FreeDisk
 from nsqfast.nsqd.http_publish import not_taken
 from nsqfast.nsqd.options import parse, validate
 from nsqfast.wire.refusals import PUBLISH_REFUSED, NotTakenError

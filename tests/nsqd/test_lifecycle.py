@@ -101,7 +101,7 @@ def test_a_folder_of_another_user():
     body = """
 import os, sys
 from nsqfast.errors import OptionsError
-from nsqfast.nsqd.lock import DirectoryLock
+from nsqfast.nsqd.data_folder import DirectoryLock
 from nsqfast.nsqd.metadata import refuse_folder
 os.geteuid() or os.setuid(65534)
 for use in DirectoryLock, refuse_folder:

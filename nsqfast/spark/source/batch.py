@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from nsqfast.program.durable import open_private, sync_folder
 from nsqfast.spark.failures import errors_as_lines
 from nsqfast.spark.source.offsets import LossPolicy, Offset, find_waiting, segments_between
 from nsqfast.spark.source.options import SourceOptions, check_schema
@@ -21,7 +22,6 @@ from nsqfast.spark.source.query import SpoolQuery, take_lock
 from nsqfast.spark.spool.identity import SpoolError, read_identity
 from nsqfast.spark.spool.release import release_segments
 from nsqfast.spark.spool.segments import Segment, list_segments
-from nsqfast.tools.shared.durable import open_private, sync_folder
 from nsqfast.wire.gotext import os_error
 
 if TYPE_CHECKING:

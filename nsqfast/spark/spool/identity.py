@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Self
 
 from nsqfast.errors import NsqfastError
-from nsqfast.tools.shared.durable import PRIVATE_FOLDER_MODE, open_private, sync_folder
+from nsqfast.program.durable import PRIVATE_FOLDER_MODE, open_private, sync_folder
 from nsqfast.wire.gotext import os_error
 
 VERSION = 1

@@ -10,9 +10,9 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
+from nsqfast.program.durable import open_private, sync_folder
 from nsqfast.spark.spool.identity import SpoolError
 from nsqfast.spark.spool.segments import Segment, list_done, list_segments
-from nsqfast.tools.shared.durable import open_private, sync_folder
 
 FILE = "RELEASED"
 

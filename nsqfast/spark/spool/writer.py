@@ -16,6 +16,7 @@ from typing import Self
 import pyarrow as pa
 from zlib_ng import zlib_ng
 
+from nsqfast.program.durable import PRIVATE_FOLDER_MODE, open_private, sync_folder
 from nsqfast.spark.spool import parquet, trailer
 from nsqfast.spark.spool.identity import RECEIVER, Lock, read_identity
 from nsqfast.spark.spool.release import read_released, release_names
@@ -32,7 +33,6 @@ from nsqfast.spark.spool.segments import (
     make_ending,
 )
 from nsqfast.spark.spool.store import Store
-from nsqfast.tools.shared.durable import PRIVATE_FOLDER_MODE, open_private, sync_folder
 
 _DRAFT = ".tmp-"
 _NUMBERED = re.compile(rf"(\d+)({ENDING})?")

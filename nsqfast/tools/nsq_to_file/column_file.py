@@ -26,9 +26,9 @@ import pyarrow.parquet as pq
 from nsqfast.archives.files import PART, ROWS, is_written
 from nsqfast.archives.tables import id_column
 from nsqfast.client.batch import ArrayBatch
+from nsqfast.program.durable import sync_folder
 from nsqfast.tools.nsq_to_file.archive import Archive, MakePieces
 from nsqfast.tools.nsq_to_file.folders import create_file, open_own, remove_file
-from nsqfast.tools.shared.durable import sync_folder
 from nsqfast.tools.shared.program import log
 
 SCHEMA = pa.schema(

@@ -11,7 +11,7 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 
-from nsqfast.tools.shared.durable import sync_folder
+from nsqfast.program.durable import sync_folder
 from nsqfast.tools.shared.program import ToolError, log
 
 FOLDER_MODE = 0o770
