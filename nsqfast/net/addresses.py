@@ -1,15 +1,16 @@
-"""Where to listen: `host:port`, `:4150` (every interface), `[::1]:4150`, or the path of a Unix socket.
+"""Addresses: where to listen, which of them everybody reaches, and how they are shown without secrets.
 
-As in NSQ, a text that does not split into host and port is a path, but to listen on it there must be a slash in it:
-`127.0.0.1` alone is a port forgotten. And as in Go, a wildcard host listens on IPv4 and
-IPv6 with one socket where the machine has both, so an IPv4 peer may look like `::ffff:10.0.0.1`;
-`gotext.format_address` undoes that.
+A listening address is `host:port`, `:4150` (every interface), `[::1]:4150`, or the path of a Unix socket. As in NSQ, a
+text that does not split into host and port is a path, but to listen on it there must be a slash in it: `127.0.0.1`
+alone is a port forgotten. And as in Go, a wildcard host listens on IPv4 and IPv6 with one socket where the machine has
+both, so an IPv4 peer may look like `::ffff:10.0.0.1`; `gotext.format_address` undoes that.
 """
 
 import contextlib
+import logging
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -181,3 +182,74 @@ def remove_path(address: Bound | None) -> None:
     if isinstance(address, str):
         with contextlib.suppress(OSError):
             os.unlink(address)  # noqa: PTH108 - the address is text
+
+
+# Listening addresses that everybody can reach, and what protects them.
+WILDCARDS = frozenset(("", "0.0.0.0", "::"))  # noqa: S104 - this is what is looked for
+
+
+def is_open(text: str) -> bool:
+    """Whether it is an address on every interface."""
+    address = parse_address(text)
+    return bool(text) and isinstance(address, Inet) and address.host in WILDCARDS
+
+
+def describe_open(ports: Iterable[tuple[str, str, str]]) -> Iterator[str]:
+    """One line for each of (flag, its address, the flag that protects it) that is on every interface."""
+    for flag, text, protection in ports:
+        if is_open(text):
+            yield (
+                f"everybody who reaches this machine may use {flag}={text}: "
+                f"give {flag} an address of the inner network, or set {protection}"
+            )
+
+
+def warn_if_open(log: logging.Logger, ports: Iterable[tuple[str, str, str]]) -> None:
+    """One WARNING for each of them."""
+    for text in describe_open(ports):
+        log.warning("%s", text)
+
+
+# Addresses in the form that others may see: without secrets.
+HIDDEN = "xxxxx"  # as in Go
+
+
+def masked(address: str) -> str:
+    """An address or URL without user, password, and the values of its query."""
+    if address.startswith("/"):
+        return address  # the path of a socket
+    place, question, query = address.partition("?")
+    scheme, mark, rest = place.partition("://")
+    if not mark:
+        scheme, rest = "", place
+    _, at, rest = rest.rpartition("@")
+    user = HIDDEN + at if at else ""
+    fields = "&".join([_masked_field(field) for field in query.split("&")]) if query else ""
+    return f"{scheme}{mark}{user}{rest.partition('#')[0]}{question}{fields}"
+
+
+def place_of(address: str) -> str:
+    """Scheme, host and port only: a path may be a secret as well."""
+    scheme, mark, rest = masked(address).partition("?")[0].rpartition("://")
+    return f"{scheme}{mark}{rest.partition('/')[0].removeprefix(HIDDEN + '@')}"
+
+
+def masked_words(words: list[str]) -> list[str]:
+    """A command line with its addresses masked."""
+    found = []
+    is_address = False
+    for word in words:
+        flag, equals, value = word.partition("=") if word.startswith("-") else ("", "", word)
+        if equals and "address" in flag:
+            found.append(f"{flag}={masked(value)}")
+        elif is_address or "://" in word:
+            found.append(f"{flag}{equals}{masked(value)}")
+        else:
+            found.append(word)
+        is_address = not equals and "address" in flag
+    return found
+
+
+def _masked_field(field: str) -> str:
+    name, equals, _ = field.partition("=")
+    return f"{name}={HIDDEN}" if equals else HIDDEN

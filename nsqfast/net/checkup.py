@@ -8,10 +8,17 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from nsqfast.errors import OptionsError
-from nsqfast.net.addresses import BACKLOG_COUNT, Inet, Unix, find_fault, parse_address, try_binding
+from nsqfast.net.addresses import (
+    BACKLOG_COUNT,
+    Inet,
+    Unix,
+    describe_open,
+    find_fault,
+    masked,
+    parse_address,
+    try_binding,
+)
 from nsqfast.net.descriptor_reserve import RESERVE_COUNT_MAX
-from nsqfast.net.masks import masked
-from nsqfast.net.openness import describe_open
 from nsqfast.program.findings import ERROR, OK, WARNING, Finding
 
 DESCRIPTOR_COUNT_LEAST = 4096

@@ -9,7 +9,7 @@ from aiohttp import web
 
 from nsqfast.errors import OptionsError
 from nsqfast.net import addresses
-from nsqfast.net.openness import warn_if_open
+from nsqfast.net.addresses import warn_if_open
 from nsqfast.net.tls import TLS_1_2, ServerTls
 from nsqfast.nsqadmin.access.audit import Audit
 from nsqfast.nsqadmin.access.connection import serve

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import aiohttp
 
 from nsqfast.errors import OptionsError
-from nsqfast.net.masks import place_of
+from nsqfast.net.addresses import place_of
 from nsqfast.nsqadmin.checks import is_http_url
 
 log = logging.getLogger("nsqadmin")

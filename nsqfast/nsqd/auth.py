@@ -26,8 +26,8 @@ from yarl import URL
 
 from nsqfast._ext.core.usage import Usage
 from nsqfast.errors import NsqfastError
+from nsqfast.net.addresses import place_of
 from nsqfast.net.http_reply import encode_json
-from nsqfast.net.masks import place_of
 from nsqfast.net.tls import client_context
 from nsqfast.nsqd.options import Options
 from nsqfast.version import NSQ_VERSION

@@ -19,7 +19,7 @@ import orjson
 
 from nsqfast._ext.broker.channel import Channel
 from nsqfast._ext.broker.topic import Topic
-from nsqfast.net.addresses import port_number
+from nsqfast.net.addresses import masked, masked_words, port_number
 from nsqfast.net.http_message import Request, Response, parse_query
 from nsqfast.net.http_reply import (
     HttpError,
@@ -31,7 +31,6 @@ from nsqfast.net.http_reply import (
     topic_and_channel_name,
 )
 from nsqfast.net.http_routes import INTERNAL_ERROR
-from nsqfast.net.masks import masked, masked_words
 from nsqfast.nsqd.broker import Broker
 from nsqfast.nsqd.drain import Drain
 from nsqfast.nsqd.http_publish import admit

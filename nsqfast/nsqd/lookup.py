@@ -19,8 +19,7 @@ import orjson
 from nsqfast._ext.broker.topic import Topic
 from nsqfast._ext.broker.topics import Topics
 from nsqfast.errors import NsqfastError, OptionsError, ProtocolError
-from nsqfast.net.addresses import PORT_MAX, Inet, parse_address
-from nsqfast.net.masks import masked
+from nsqfast.net.addresses import PORT_MAX, Inet, masked, parse_address
 from nsqfast.net.secret_file import read_secret
 from nsqfast.net.slices import Slices
 from nsqfast.net.tls import TLS_1_2, client_context

@@ -21,11 +21,11 @@ from nsqfast._ext.protocol.v2 import encode
 from nsqfast._ext.server.connection import BrokerConnection
 from nsqfast.errors import OptionsError
 from nsqfast.net import addresses
+from nsqfast.net.addresses import warn_if_open
 from nsqfast.net.browsers import BrowserRules
 from nsqfast.net.descriptor_reserve import DescriptorReserve
 from nsqfast.net.http_server import HttpProtocol
 from nsqfast.net.listener import Ceiling, Factory, Listener
-from nsqfast.net.openness import warn_if_open
 from nsqfast.net.refusal import Refusal, refuse_http
 from nsqfast.net.tls import ServerTls, client_context
 from nsqfast.net.tls_protocol import TlsProtocol

@@ -10,11 +10,11 @@ from typing import Any
 
 from nsqfast.errors import OptionsError
 from nsqfast.net import addresses
+from nsqfast.net.addresses import warn_if_open
 from nsqfast.net.browsers import BrowserRules
 from nsqfast.net.descriptor_reserve import DescriptorReserve
 from nsqfast.net.http_server import HttpProtocol
 from nsqfast.net.listener import Ceiling, Factory, Listener
-from nsqfast.net.openness import warn_if_open
 from nsqfast.net.refusal import refuse_http
 from nsqfast.net.tls_protocol import TlsProtocol
 from nsqfast.nsqlookupd.credentials import Credentials, read_credentials

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from nsqfast.net.openness import is_open, warn_if_open
+from nsqfast.net.addresses import is_open, warn_if_open
 from nsqfast.nsqd.options import parse, validate
 from support.server import start_nsqd, start_nsqlookupd
 

@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from nsqfast.net.masks import masked, masked_words, place_of
+from nsqfast.net.addresses import masked, masked_words, place_of
 from support.authd import AuthServer, grant, permit
 from support.server import start_nsqd
 from support.waiting import eventually

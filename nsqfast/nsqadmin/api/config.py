@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from nsqfast.net.masks import masked, place_of
+from nsqfast.net.addresses import masked, place_of
 from nsqfast.nsqadmin.access.origin import parse_peer_ip
 from nsqfast.nsqadmin.actions.order import read_limited
 from nsqfast.nsqadmin.api.answers import V1, answer
