@@ -13,7 +13,7 @@ import httptools
 from nsqfast._ext.core.memory import is_full
 from nsqfast._ext.protocol.body import Body
 from nsqfast.net.http_message import ACTUAL, DECLARED, Request, Response
-from nsqfast.net.turns import Turns
+from nsqfast.net.slices import Turns
 
 if TYPE_CHECKING:
     from nsqfast._ext.core.log_quota import LogQuota

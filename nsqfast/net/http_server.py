@@ -25,7 +25,7 @@ from nsqfast._ext.core.log_quota import LogQuota
 from nsqfast._ext.protocol.http_front import HttpFront, Shortcut
 from nsqfast.net.http_message import ANSWERED, TEXT, Request, Response, render
 from nsqfast.net.http_receiver import Handler, HttpReceiver
-from nsqfast.net.turns import Turns
+from nsqfast.net.slices import Turns
 from nsqfast.net.unsent import Unsent
 from nsqfast.wire.gotext import format_address, format_peer_host
 

@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING
 from nsqfast.net.browsers import BrowserRules
 from nsqfast.net.http_message import JSON, TEXT, Request, Response
 from nsqfast.net.http_reply import VERSION_HEADER, error_answer, parameters
-from nsqfast.net.http_routes import Answer, Routes
-from nsqfast.net.metrics_page import MetricsPage
-from nsqfast.net.parts import Parts
+from nsqfast.net.http_routes import Answer, MetricsPage, Parts, Routes
 from nsqfast.nsqd.broker import Broker
 from nsqfast.nsqd.http_admin import (
     Admin,

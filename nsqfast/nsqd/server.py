@@ -27,9 +27,9 @@ from nsqfast.net.descriptor_reserve import DescriptorReserve
 from nsqfast.net.http_server import HttpProtocol
 from nsqfast.net.listener import Ceiling, Factory, Listener
 from nsqfast.net.refusal import Refusal, refuse_http
+from nsqfast.net.slices import Turns
 from nsqfast.net.tls import ServerTls, client_context
 from nsqfast.net.tls_protocol import TlsProtocol
-from nsqfast.net.turns import Turns
 from nsqfast.nsqd.broker import HttpApiFactory
 from nsqfast.nsqd.data_folder import DirectoryLock, FreeDisk, RunFile
 from nsqfast.nsqd.drain import Drain

@@ -26,9 +26,7 @@ from nsqfast.net.http_reply import (
     topic_and_channel_name,
     topic_name,
 )
-from nsqfast.net.http_routes import Answer, Routes
-from nsqfast.net.metrics_page import MetricsPage
-from nsqfast.net.parts import Parts
+from nsqfast.net.http_routes import Answer, MetricsPage, Parts, Routes
 from nsqfast.nsqlookupd.lookupd import Lookupd
 from nsqfast.nsqlookupd.peer import Peer
 from nsqfast.nsqlookupd.registry import CeilingError, Registry

@@ -21,7 +21,7 @@ from enum import Enum, auto
 from nsqfast._ext.core.budget import Part
 from nsqfast._ext.core.log_quota import LogQuota
 from nsqfast.errors import ProtocolError
-from nsqfast.net.turns import Turns
+from nsqfast.net.slices import Turns
 from nsqfast.nsqlookupd.peer import Peer, identify
 from nsqfast.nsqlookupd.registry import CeilingError, Registry
 from nsqfast.wire.gotext import format_duration

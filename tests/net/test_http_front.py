@@ -9,7 +9,7 @@ from nsqfast._ext.server.http_shortcut import PublishShortcut
 
 from nsqfast.net.http_message import Response
 from nsqfast.net.http_server import HttpProtocol
-from nsqfast.net.turns import Turns
+from nsqfast.net.slices import Turns
 from support.core import SECOND_NS, make_registry
 
 HEAD = b"POST /pub?topic=t HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n"

@@ -8,11 +8,11 @@ import pytest
 
 from nsqfast.net.http_message import ACTUAL, DECLARED, TEXT, Response, parse_query
 from nsqfast.net.http_receiver import HEAD_SIZE_MAX, IGNORED_BODY_SIZE_MAX
+from nsqfast.net.http_routes import Router
 from nsqfast.net.http_server import WAITING_COUNT_MAX, HttpLimits, HttpProtocol
-from nsqfast.net.router import Router
+from nsqfast.net.slices import Turns
 from nsqfast.net.tls import TLS_1_2, ServerTls
 from nsqfast.net.tls_protocol import TlsProtocol
-from nsqfast.net.turns import Turns
 from support.certificates import Certificates
 from support.talks import beside
 

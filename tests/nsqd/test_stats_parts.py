@@ -9,7 +9,7 @@ from nsqfast._ext.core.memory import set_ceiling, used_bytes
 from nsqfast._ext.dev.probes import fix_parts
 
 from nsqfast.net.http_message import Request, Response
-from nsqfast.net.parts import PIECE_UNITS
+from nsqfast.net.http_routes import PIECE_UNITS
 from nsqfast.wire.refusals import REFUSED
 from support.core import Peer
 from support.http import HttpBroker

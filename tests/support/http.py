@@ -9,7 +9,7 @@ from nsqfast._ext.broker.registry import Registry
 
 from nsqfast.net.browsers import BrowserRules
 from nsqfast.net.http_server import HttpProtocol
-from nsqfast.net.turns import Turns
+from nsqfast.net.slices import Turns
 from nsqfast.nsqd.http_api import HttpApi
 from nsqfast.nsqd.options import Options
 from support.core import Peer

@@ -16,8 +16,8 @@ from aiohttp import web
 from nsqfast.net.descriptor_reserve import DescriptorReserve
 from nsqfast.net.listener import Ceiling, Factory, Listener
 from nsqfast.net.refusal import refuse_http
+from nsqfast.net.slices import Turns
 from nsqfast.net.tls_protocol import TlsProtocol
-from nsqfast.net.turns import Turns
 from nsqfast.nsqadmin.access.answers import SecurityHeaders
 from nsqfast.nsqadmin.options import Options
 from nsqfast.wire.gotext import format_address

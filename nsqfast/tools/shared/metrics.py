@@ -12,7 +12,7 @@ from nsqfast.net.http_message import Request, Response
 from nsqfast.net.http_reply import error_answer
 from nsqfast.net.http_server import HttpProtocol
 from nsqfast.net.listener import Listener
-from nsqfast.net.turns import Turns
+from nsqfast.net.slices import Turns
 from nsqfast.stats.prometheus import Format
 
 if TYPE_CHECKING:

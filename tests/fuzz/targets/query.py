@@ -4,7 +4,7 @@ import re
 from urllib.parse import parse_qsl, unquote_to_bytes
 
 from nsqfast.net.http_message import parse_query, split_target
-from nsqfast.net.router import Router, clean_path
+from nsqfast.net.http_routes import Router, clean_path
 
 BROKEN_ESCAPE = re.compile(rb"%(?![0-9a-fA-F]{2})")
 WORDS = [b"/pub", b"/topic/create", b"/config/", b"topic=", b"&", b"%2F", b"%", b"http://h/", b".."]
