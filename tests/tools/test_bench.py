@@ -16,8 +16,16 @@ import pytest
 
 from nsqfast.tools.bench import main as program
 from nsqfast.tools.bench.crew import Totals
-from nsqfast.tools.bench.options import NS_PER_MS, NS_PER_S, parse, validate
-from nsqfast.tools.bench.plan import UNLIMITED, UNREACHABLE, make_plan, publish_command
+from nsqfast.tools.bench.options import (
+    NS_PER_MS,
+    NS_PER_S,
+    UNLIMITED,
+    UNREACHABLE,
+    make_plan,
+    parse,
+    publish_command,
+    validate,
+)
 from nsqfast.tools.bench.report import make_result, remarks, table
 from nsqfast.tools.bench.worker import Latency, Report
 from support.commands import run_command

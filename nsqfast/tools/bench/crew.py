@@ -16,7 +16,7 @@ from multiprocessing.connection import Connection as Pipe
 from multiprocessing.connection import wait
 from typing import Protocol
 
-from nsqfast.tools.bench.plan import UNREACHABLE, Plan
+from nsqfast.tools.bench.options import UNREACHABLE, Plan
 from nsqfast.tools.bench.worker import (
     FINISHED,
     PUBLISHED,

@@ -14,7 +14,7 @@ from nsqfast.errors import OptionsError, PackageMissingError
 from nsqfast.program import extras
 from nsqfast.program.logs import escape_controls
 from nsqfast.program.stdout import print_text
-from nsqfast.tools.bench.options import PROGRAM, Options, parse, validate
+from nsqfast.tools.bench.options import PROGRAM, Options, make_plan, parse, validate
 from nsqfast.wire.gotext import os_error
 
 if TYPE_CHECKING:
@@ -80,7 +80,6 @@ class _Signals:
 def _run(options: Options, signals: _Signals) -> int:
     # Imported late, so that --help and wrong flags are answered at once.
     from nsqfast.tools.bench.crew import Crew
-    from nsqfast.tools.bench.plan import make_plan
     from nsqfast.tools.bench.report import Meter, first_error, make_result, remarks
     from nsqfast.tools.shared.output import is_watched
 

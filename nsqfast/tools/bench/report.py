@@ -5,8 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from nsqfast.tools.bench.crew import Crew, Totals, counted
-from nsqfast.tools.bench.options import NS_PER_S, Options
-from nsqfast.tools.bench.plan import Plan
+from nsqfast.tools.bench.options import NS_PER_S, Options, Plan
 from nsqfast.tools.bench.worker import Report
 from nsqfast.tools.shared.output import Progress
 

@@ -19,8 +19,14 @@ import orjson
 
 from nsqfast._ext.bench.load import Load
 from nsqfast.errors import NsqfastError
-from nsqfast.tools.bench.options import NS_PER_S, PROGRAM, Options
-from nsqfast.tools.bench.plan import WorkerPlan, identify_settings, publish_command
+from nsqfast.tools.bench.options import (
+    NS_PER_S,
+    PROGRAM,
+    Options,
+    WorkerPlan,
+    identify_settings,
+    publish_command,
+)
 from nsqfast.wire.gotext import join_host_port, os_error
 from nsqfast.wire.protocol import FRAME_ERROR, FRAME_RESPONSE, HEARTBEAT, LENGTH_SIZE, MAGIC_V2
 
