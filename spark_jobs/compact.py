@@ -20,7 +20,6 @@ from nsqfast.program.stdout import print_text
 from nsqfast.spark_jobs import layout
 from nsqfast.spark_jobs.folders import Folder, delete_batches, no_pattern
 from nsqfast.spark_jobs.job import EXIT_OK, Job, run_job
-from nsqfast.spark_jobs.messages import INGESTED, read_messages
 from nsqfast.spark_jobs.options import InputOptions, JobOptions, parser
 
 if TYPE_CHECKING:
@@ -172,7 +171,7 @@ class Compaction:
     def _messages(self) -> "DataFrame":
         """Listed once: what ingest writes meanwhile is left to the next run."""
         columns = ("_metadata.file_path", PATH), ("_metadata.file_size", SIZE)
-        rows = read_messages(self._spark, self._options.input, *columns)
+        rows = layout.read_messages(self._spark, self._options.input, *columns)
         return rows.where(layout.is_chosen(self._options))
 
     def list_files(self) -> "list[File]":
@@ -227,7 +226,7 @@ class Compaction:
     def _ordered(rows: "DataFrame") -> "DataFrame":
         """Put the columns of a message first."""
         first = [name.split()[0] for name in layout.MESSAGE_DDL.split(", ")]
-        last = [INGESTED, "date", "hour", "batch", ORDER, KEY, COPY]
+        last = [layout.INGESTED, "date", "hour", "batch", ORDER, KEY, COPY]
         others = [name for name in rows.columns if name not in {*first, *last}]
         return rows.select(*first, *others, *last)
 
@@ -247,14 +246,11 @@ def main(argv: list[str] | None = None, spark: "SparkSession | None" = None) -> 
 
 def live(job: Job[Options]) -> int:
     """Compact the input folders into the output folder."""
-    # Late, so that --help and a wrong flag answer at once.
-    from nsqfast.spark_jobs.messages import check_apart, resolve
-
     options, spark = job.options, job.spark
     begun_s = time.monotonic()
-    check_apart(spark, options.input, options.output)
+    layout.check_apart(spark, options.input, options.output)
     state = CompactState(
-        spark, options.output, sorted(resolve(spark, one) for one in options.input)
+        spark, options.output, sorted(layout.resolve(spark, one) for one in options.input)
     )
     state.check()
     compaction = Compaction(spark, options)

@@ -150,7 +150,6 @@ class Options(InputOptions, JobOptions):
 # The messages that replay publishes: those chosen of the input, each to its topic, without duplicates.
 
 
-DELTA_LOG = "_delta_log"
 NS_PER_HOUR = 3600 * 1_000_000_000
 # When a message was published, or the start of the hour if only that is known.
 ORDER = "order_ns"
@@ -217,9 +216,9 @@ def _format_of(spark: "SparkSession", path: str) -> str:
     if "*" in path and "://" not in path:
         return ""
     names = Folder(spark, path).names()
-    if DELTA_LOG in names:
+    if layout.DELTA_LOG in names:
         return layout.DELTA
-    return layout.PARQUET if any(name.startswith("topic=") for name in names) else ""
+    return layout.PARQUET if any(name.startswith(layout.TOPIC) for name in names) else ""
 
 
 def _check_ids(words: list[str]) -> None:

@@ -25,7 +25,7 @@ def main(argv: list[str] | None = None, spark: "SparkSession | None" = None) -> 
 def live(job: Job[Options]) -> int:
     """Count the messages, and show the figures."""
     # Late, so that --help and a wrong flag answer at once.
-    from nsqfast.spark_jobs.messages import check_apart
+    from nsqfast.spark_jobs.layout import check_apart
     from nsqfast.spark_jobs.stats_figures import check_output, count_messages, write_figures
     from nsqfast.spark_jobs.stats_report import print_table, write_chart, write_page
 

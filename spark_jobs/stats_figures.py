@@ -10,7 +10,6 @@ from nsqfast.program import extras
 from nsqfast.program.options import STRING, PlainError, option
 from nsqfast.spark_jobs import layout
 from nsqfast.spark_jobs.folders import Folder
-from nsqfast.spark_jobs.messages import INGESTED, read_messages
 from nsqfast.spark_jobs.options import InputOptions, JobOptions
 
 if TYPE_CHECKING:
@@ -75,7 +74,7 @@ class Hour:
 
 def count_messages(spark: "SparkSession", options: Options) -> list[Hour]:
     """Return them by topic and time. OptionsError: there are none."""
-    messages = read_messages(spark, options.input).where(layout.is_chosen(options))
+    messages = layout.read_messages(spark, options.input).where(layout.is_chosen(options))
     found = _by_hour(_by_identity(messages)).orderBy(*GROUP).collect()
     if not found:
         raise OptionsError("--input has no messages of these topics")
@@ -87,7 +86,7 @@ def _by_identity(messages: "DataFrame") -> "DataFrame":
     from pyspark.sql import functions as f
 
     size = f.octet_length("body")
-    delay_s = (f.unix_micros(INGESTED) - f.col("timestamp_ns") / 1000) / 1e6
+    delay_s = (f.unix_micros(layout.INGESTED) - f.col("timestamp_ns") / 1000) / 1e6
     return messages.groupBy(*GROUP, "id", "timestamp_ns").agg(
         f.count(f.lit(1)).alias("copies"),
         f.sum(size).alias("bytes"),
