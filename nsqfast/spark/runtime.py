@@ -1,6 +1,7 @@
-"""What Spark starts: a Java runtime, and the Python of its workers and of the data source itself."""
+"""What Spark starts: a Java runtime, and the Python of its workers, with its log, and of the data source itself."""
 
 import contextlib
+import logging
 import os
 import re
 import shutil
@@ -13,11 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nsqfast.errors import OptionsError
-from nsqfast.spark.logs import log
+from nsqfast.program.logs import escape_controls
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+
+log = logging.getLogger("nsqfast.spark")
 
 MAJOR_MIN = 17  # required by all PySpark 4
 ANSWER_TIMEOUT_S = 30.0
@@ -136,3 +139,22 @@ def own_home() -> Iterator[None]:
             yield
         finally:
             del os.environ[HOME]
+
+
+def set_up_worker_log() -> None:
+    """Write nsqfast's log to stderr, from INFO on, unless it is configured already.
+
+    A worker's stderr is that of its executor, and with a local master that of the driver.
+    """
+    ours = logging.getLogger("nsqfast")
+    if ours.level == logging.NOTSET:
+        ours.setLevel(logging.INFO)
+    if not ours.hasHandlers():
+        handler = logging.StreamHandler()
+        handler.setFormatter(_Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        ours.addHandler(handler)
+
+
+class _Formatter(logging.Formatter):
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
+        return escape_controls(super().formatMessage(record))

@@ -17,7 +17,7 @@ from nsqfast.errors import (
     PublishRefusedError,
     RefusedError,
 )
-from nsqfast.spark.sink import connection, publisher
+from nsqfast.spark.sink import publisher
 from nsqfast.spark.sink.options import parse_options
 from nsqfast.spark.sink.publisher import Counts
 from nsqfast.spark.sink.rows import RowError
@@ -42,8 +42,8 @@ def clean_process():
 
 
 def drop_connections():
-    for options in list(connection._kept):
-        connection.drop_connection(options)
+    for options in list(publisher._kept):
+        publisher.drop_connection(options)
 
 
 def make_options(addresses, topic, **more):
@@ -141,7 +141,7 @@ def test_several_nsqd_take_turns(tmp_path, topic):
             f"{address_of(first)},{address_of(second)}", topic, maxBatchRows="10"
         )
         # A task begins when one is connected, and uses the other one from when it is.
-        wait_connected(connection.borrow_connection(options), 2)
+        wait_connected(publisher.borrow_connection(options), 2)
         publish_partition([batch_of(number_bodies(0, 100))], options)
         assert message_count(first, topic) == message_count(second, topic) == 50
 
@@ -164,7 +164,7 @@ def test_a_connection_is_used_again(broker, topic):
     options = make_options(address_of(broker), topic)
     for first in range(0, 50, 10):
         publish_partition([batch_of(number_bodies(first, 10))], options)
-    (kept,) = connection._kept.values()
+    (kept,) = publisher._kept.values()
     assert kept.producer.stats().connects == 1
     assert len(drain(broker, topic)) == 50
 
@@ -174,7 +174,7 @@ def test_after_an_error_there_is_a_new_connection(broker, topic):
     publish_partition([batch_of([b"a"])], options)
     with pytest.raises(RowError):
         publish_partition([batch_of([b"b"]), batch_of([b"c", b""])], options)
-    assert connection._kept == {}
+    assert publisher._kept == {}
     publish_partition([batch_of([b"d"])], options)
     # What came in front of the bad batch is there, nothing of that batch is.
     assert sorted(drain(broker, topic)) == [b"a", b"b", b"d"]
@@ -182,11 +182,11 @@ def test_after_an_error_there_is_a_new_connection(broker, topic):
 
 def test_few_connections_are_kept(broker, topic):
     kept = []
-    for retries in range(connection.KEPT_MAX + 2):
+    for retries in range(publisher.KEPT_MAX + 2):
         options = make_options(address_of(broker), topic, retries=str(retries))
         publish_partition([batch_of([b"a"])], options)
         kept.append(options)
-    assert list(connection._kept) == kept[2:]
+    assert list(publisher._kept) == kept[2:]
 
 
 FORKING = """
@@ -265,7 +265,7 @@ def test_one_of_two_nsqd_dies_by_sigkill(implementation, tmp_path, topic):
         options = make_options(
             f"{address_of(first)},{address_of(second)}", topic, maxBatchRows="100", window="4"
         )
-        wait_connected(connection.borrow_connection(options), 2)
+        wait_connected(publisher.borrow_connection(options), 2)
 
         def batches():
             for number in range(count):

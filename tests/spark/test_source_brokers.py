@@ -10,7 +10,7 @@ import pytest
 from nsqfast.client.sync import Producer
 from nsqfast.spark import release
 from nsqfast.spark.receiver.child import MODULE, ReceiverSettings
-from nsqfast.spark.source.own_receiver import PAUSES_S, RESTARTS_MAX, SOUND_S, OwnReceiver
+from nsqfast.spark.source.query import PAUSES_S, RESTARTS_MAX, SOUND_S, OwnReceiver
 from nsqfast.spark.spool.identity import SpoolError
 from nsqfast.spark.spool.segments import list_segments
 from support.segments import CHANNEL, TOPIC

@@ -19,10 +19,9 @@ from pyspark.sql.datasource import (
 
 from nsqfast.errors import OptionsError
 from nsqfast.spark.failures import errors_as_lines
-from nsqfast.spark.logs import log, set_up_worker_log
-from nsqfast.spark.sink.connection import borrow_connection, drop_connection
+from nsqfast.spark.runtime import log, set_up_worker_log
 from nsqfast.spark.sink.options import SinkOptions, parse_options
-from nsqfast.spark.sink.publisher import Counts, SinkPublisher
+from nsqfast.spark.sink.publisher import Counts, SinkPublisher, borrow_connection, drop_connection
 from nsqfast.spark.sink.rows import check_columns, cut_publishes, read_rows
 
 if TYPE_CHECKING:

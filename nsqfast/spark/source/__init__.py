@@ -4,8 +4,7 @@
     offsets.py      how far a query has come, what a batch takes, and what becomes of messages that are not there
     listing.py      which segments there are, without reading a folder that did not change
     partition.py    a task: segments become batches
-    own_receiver.py the receiver that a query has of its own
-    query.py        what the one query of a spool holds: its lock, its receiver
+    query.py        what the one query of a spool holds: its lock, and a receiver of its own
     stream.py       spark.readStream.format("nsq")
     batch.py        spark.read.format("nsq")
 
