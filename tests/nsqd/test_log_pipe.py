@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nsqfast.program.stderr import QUEUE_SIZE_MAX
+from nsqfast.program.logs import QUEUE_SIZE_MAX
 from support.server import ROOT
 from support.web import get
 from support.wire import Client, encode_command

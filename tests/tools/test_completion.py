@@ -9,7 +9,7 @@ import tomllib
 
 import pytest
 
-from nsqfast.tools.completion import shells
+from nsqfast.tools.completion import main
 from nsqfast.tools.completion.programs import programs
 from support.server import ROOT
 from support.tools import read_terminal
@@ -30,7 +30,7 @@ printf '%s\\n' "${COMPREPLY[@]}"
 
 
 @pytest.mark.parametrize(
-    ("shell", "script"), [("bash", shells.complete_bash), ("zsh", shells.complete_zsh)]
+    ("shell", "script"), [("bash", main.complete_bash), ("zsh", main.complete_zsh)]
 )
 def test_the_files_are_those_of_todays_options(shell, script):
     assert FILES[shell].read_text(encoding="utf-8") == script(programs()), "run `make completions`"
