@@ -7,8 +7,8 @@ import pytest
 from nsqfast._ext.core.clock import now
 from nsqfast._ext.dev.probes import let_pass, shift_wall
 from nsqfast._ext.dev.structures import put_all
-from nsqfast._ext.storage.diskqueue.oldest_record import OldestRecord
 from nsqfast._ext.storage.diskqueue.queue import DiskQueue
+from nsqfast._ext.storage.diskqueue.reader import OldestRecord
 
 from support.core import SECOND_NS, Peer, make_registry
 from support.seeds import seeds

@@ -7,8 +7,8 @@ from nsqfast._ext.core.heap cimport Timed, Timers
 from nsqfast._ext.core.memory cimport account
 from nsqfast._ext.core.message cimport Delivery, Message
 from nsqfast._ext.storage.diskqueue.deferred cimport DiskDeferred
-from nsqfast._ext.storage.diskqueue.oldest_record cimport OldestRecord
 from nsqfast._ext.storage.diskqueue.queue cimport DiskQueue
+from nsqfast._ext.storage.diskqueue.reader cimport OldestRecord
 from nsqfast._ext.storage.diskqueue.scan cimport DiskScan
 from nsqfast._ext.storage.diskqueue.syncer cimport Syncer
 from nsqfast._ext.storage.memory cimport MemoryQueue

@@ -14,9 +14,8 @@ from nsqfast._ext.core.memory cimport account
 from nsqfast._ext.core.message cimport delivery_free, message_drop, message_new
 from nsqfast._ext.core.settings cimport Settings
 from nsqfast._ext.storage.diskqueue.cold_reads cimport ColdReads
-from nsqfast._ext.storage.diskqueue.oldest_record cimport OldestRecord
 from nsqfast._ext.storage.diskqueue.position cimport DiskPosition
-from nsqfast._ext.storage.diskqueue.reader cimport SKIPPED_MAX, DiskReader
+from nsqfast._ext.storage.diskqueue.reader cimport SKIPPED_MAX, DiskReader, OldestRecord
 from nsqfast._ext.storage.engine cimport Store
 from nsqfast._ext.storage.scan cimport AT_LIMIT, GONE, QueuePlace, Record, Scan
 

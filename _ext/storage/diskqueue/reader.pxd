@@ -1,15 +1,48 @@
-"""The reading half of a queue on disk."""
+"""The reading half of a queue on disk: it reads a file ahead, and knows how old its next record is."""
 
 from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
 
 from nsqfast._ext.core.message cimport Message
-from nsqfast._ext.storage.diskqueue.cold_reads cimport ColdRead
-from nsqfast._ext.storage.diskqueue.file_reader cimport FileReader
+from nsqfast._ext.storage.diskqueue.cold_reads cimport ColdRead, ColdReads, ReadOwner
+from nsqfast._ext.storage.diskqueue.position cimport DiskPosition
+from nsqfast._ext.storage.diskqueue.segment cimport Segment
+
+
+cdef class FileReader(ReadOwner):
+    cdef ColdReads cold                 # None: fill() waits for the disk
+    cdef int cold_error                 # errno of the last cold read, if the next fill() has to mind it
+    cdef DiskPosition position          # of its queue
+    cdef int64_t read_file
+    cdef int64_t read_position
+    cdef int64_t read_end               # of the read file; write_position if that is the write file
+    cdef int read_fd                    # -1: not open
+    cdef char *ahead
+    cdef int64_t ahead_capacity
+    cdef int64_t ahead_size
+    cdef int64_t ahead_start            # position in the file of ahead[0]
+    cdef bint is_refused                # the last read failed and is tried again
+
+    # Read
+    cdef int fill(self, int64_t size) except -1
+    cdef bint begin_read(self, int64_t size, int64_t want) except -1
+    cdef int64_t read_ahead(self, int64_t size, int64_t want) except -1
+    cdef int note_read(self, int64_t size) except -1
+    cdef int end_read(self, ColdRead *done) except -1
+    cdef int close_reader(self) except -1
+    cdef bint drop_pending(self) noexcept
+
+    # Errors
+    cdef object refuse(self, int error)
+    cdef bint is_sound(self) except -1
+    cdef int check_device(self, Segment segment) except -1
+    cdef str name_damage(self, Segment segment, int64_t end)
 
 
 cdef enum:
     # Finished records that are skipped at a time, or KiB of them: less than a millisecond.
     SKIPPED_MAX = 4096
+    # In place of a time.
+    UNREADABLE = -1
 
 
 ctypedef struct Spot:
@@ -68,3 +101,12 @@ cdef class DiskReader(FileReader):
     cdef int ack_record(self, uint64_t index) except -1
     cdef uint64_t index_before(self, uint64_t ordinal) except? 0
     cdef int advance(self) except -1
+
+
+cdef class OldestRecord:
+    # Where the last result was read.
+    cdef int64_t file
+    cdef int64_t position
+    cdef int64_t timestamp_ns    # 0: not read yet
+
+    cdef int64_t find_timestamp_ns(self, DiskReader reader) except -2

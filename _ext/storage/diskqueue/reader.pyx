@@ -8,23 +8,210 @@ Files before the cursor are removed (see position). A reader at the end of a fil
 is one, so a drained queue that begins a new file leaves no `.bad` file behind.
 """
 
-from libc.stdint cimport INT64_MAX, int64_t, uint64_t
+from libc.errno cimport EBADMSG, EILSEQ, EINTR, EIO, ENODATA, errno
+from libc.stdint cimport INT64_MAX
 from libc.stdlib cimport free, malloc
+from posix.stat cimport fstat, struct_stat
+from posix.unistd cimport close, pread
 
 import logging
 import os
 import stat
 
+from nsqfast._ext.core.clock cimport monotonic_ns
 from nsqfast._ext.core.limits cimport MESSAGE_HEADER_SIZE
 from nsqfast._ext.core.memory cimport account, charge
-from nsqfast._ext.core.message cimport Message, get_be32, id_from_hex, message_drop, message_load
-from nsqfast._ext.storage.diskqueue.cold_reads cimport ColdRead
-from nsqfast._ext.storage.diskqueue.position cimport DiskPosition
+from nsqfast._ext.core.message cimport get_be32, get_be64, id_from_hex, message_drop, message_load
+from nsqfast._ext.storage.diskqueue.cold_reads cimport read_cached
+from nsqfast._ext.storage.diskqueue.file_window import open_file
 from nsqfast._ext.storage.diskqueue.recovery cimport count_records, record_start, set_aside
-from nsqfast._ext.storage.diskqueue.segment cimport RECORD_HEADER_SIZE, RECORD_SIZE_MIN, Segment, Span
+from nsqfast._ext.storage.diskqueue.segment cimport RECORD_HEADER_SIZE, RECORD_SIZE_MIN, Span
 from nsqfast._ext.storage.diskqueue.segment import segment_path, segments_between
 
+cdef extern from "errno.h" nogil:
+    int EUCLEAN
+
+
+cdef enum:
+    AHEAD_SIZE = 65536
+    # The same where a disk has to be waited for.
+    COLD_SIZE = 262144
+    # If so many bytes from the reader on cannot be read, the device has failed, not a sector.
+    DEAD_SIZE = 1048576
+    # The record's size and the first field of the message.
+    HEAD_SIZE = 12
+
 log = logging.getLogger("nsqd")
+
+
+cdef class FileReader:
+    """Reads a data file ahead of its queue's reader, and decides what a read error means.
+
+    What the page cache has is there at once. For anything else a reader of a running broker asks `cold_reads`, and has
+    nothing until that comes; a start and a stop wait for the disk.
+
+    If only some bytes cannot be read, they are damaged: the reader skips them. If the device returns nothing at all, it
+    may come back: the reader skips nothing and tries again.
+    """
+
+    def __cinit__(self):
+        self.read_fd = -1
+
+    def __dealloc__(self):
+        if self.read_fd >= 0:
+            close(self.read_fd)
+        self.drop_pending()
+        charge(&account, -self.ahead_capacity)
+        free(self.ahead)
+
+    cdef int fill(self, int64_t size) except -1:
+        """Have so many bytes from the reader's position on in memory; 0 if the file or the disk does not return them,
+        or, while there is a `pending` read, not yet."""
+        cdef int64_t offset = self.read_position - self.ahead_start, want
+        if 0 <= offset and offset + size <= self.ahead_size:
+            return 1
+        if self.read_position + size > self.read_end or self.pending is not NULL:
+            return 0
+        if self.cold_error:
+            error, self.cold_error = self.cold_error, 0
+            if not is_damage(error):
+                raise self.refuse(error)
+            return 0
+        if size > self.ahead_capacity:
+            charge(&account, -self.ahead_capacity)
+            free(self.ahead)
+            self.ahead_size = self.ahead_capacity = 0
+            want = AHEAD_SIZE
+            while want < size:
+                want *= 2
+            self.ahead = <char *>malloc(want)
+            if self.ahead is NULL:
+                raise MemoryError
+            self.ahead_capacity = want
+            charge(&account, want)
+        if self.read_fd < 0:
+            self.position.note_open()
+            try:
+                self.read_fd, _ = open_file(segment_path(self.position.prefix, self.read_file))
+            except FileNotFoundError:
+                return 0    # resync() continues with another one
+        self.ahead_start = self.read_position
+        self.ahead_size = 0
+        want = min(self.ahead_capacity, self.read_end - self.read_position)
+        if self.cold is not None and self.begin_read(size, want):
+            return size <= self.ahead_size
+        self.ahead_size = self.read_ahead(size, want)
+        return size <= self.ahead_size
+
+    cdef bint begin_read(self, int64_t size, int64_t want) except -1:
+        """Read what is cached, or ask for what is not; False: read_ahead() has to find out what is wrong."""
+        cdef ssize_t got = read_cached(self.read_fd, self.ahead, want, self.read_position)
+        cdef struct_stat status
+        if 0 < got < want and fstat(self.read_fd, &status) == 0 and status.st_size <= self.read_position + got:
+            self.read_end = self.read_position + got    # someone truncated the file
+            size = got
+        if got > 0 and got >= size:
+            self.ahead_size = got
+            self.note_read(got)
+            return True
+        want = max(want, min(<int64_t> COLD_SIZE, self.read_end - self.read_position))
+        return got != 0 and self.cold.request(self, self.read_fd, self.read_position, want)
+
+    cdef int end_read(self, ColdRead *done) except -1:
+        charge(&account, done.size - self.ahead_capacity)
+        free(self.ahead)
+        self.ahead, done.data = done.data, NULL
+        self.ahead_capacity, self.ahead_start, self.ahead_size = done.size, done.position, done.got
+        self.cold_error = done.error
+        if done.error == 0 and done.got < done.size:
+            self.read_end = min(self.read_end, done.position + done.got)    # someone truncated the file
+        return self.note_read(done.got) if done.got else 0
+
+    cdef int note_read(self, int64_t size) except -1:
+        self.position.syncer.health.read_bytes += <uint64_t> size
+        if self.is_refused:
+            self.is_refused = False
+            self.position.syncer.health.was_read(self.position.prefix)
+        return 0
+
+    cdef int64_t read_ahead(self, int64_t size, int64_t want) except -1:
+        """Return how many bytes came; less than size: the rest is missing, or damaged."""
+        cdef DiskPosition position = self.position
+        cdef int64_t got = 0
+        cdef ssize_t done
+        while got < want:
+            done = pread(self.read_fd, self.ahead + got, want - got, self.read_position + got)
+            if done < 0 and errno == EINTR:
+                continue
+            if done < 0 and got < size < want:
+                want = size     # the error may be behind it
+                continue
+            if done < 0:
+                if got < size and not is_damage(errno):
+                    raise self.refuse(errno)
+                break
+            if done == 0:
+                # Someone truncated the file: what is left is all there is.
+                self.read_end = self.read_position + got
+                break
+            got += done
+            position.syncer.health.read_bytes += <uint64_t> done
+        if self.is_refused and got >= size:
+            self.is_refused = False
+            position.syncer.health.was_read(position.prefix)
+        return got
+
+    cdef object refuse(self, int error):
+        """Return the error to raise: it cannot be read now, which is no reason to skip it."""
+        self.is_refused = True
+        return self.position.syncer.health.fail("read", segment_path(self.position.prefix, self.read_file), error)
+
+    cdef bint is_sound(self) except -1:
+        cdef Segment segment
+        try:
+            segment = Segment(segment_path(self.position.prefix, self.read_file), self.read_end)
+            return segment.is_accepted(self.read_position)
+        except FileNotFoundError:
+            return False
+
+    cdef int check_device(self, Segment segment) except -1:
+        """Raise unless it is damage: data is not lost because a device is unavailable now."""
+        cdef int64_t size = segment.size - self.read_position
+        if not is_damage(segment.error) or (
+                size > DEAD_SIZE and segment.at(segment.size - 1, 1) is NULL
+                and segment.at(segment.size - size // 2, 1) is NULL):
+            raise self.refuse(segment.error)
+        return 0
+
+    cdef str name_damage(self, Segment segment, int64_t end):
+        """Describe the damage for the log; report unreadable bytes before `end` to health."""
+        ranges = [(first, behind) for first, behind in segment.unreadable if first < end]
+        if not ranges:
+            return "invalid message"
+        lost = sum(behind - first for first, behind in ranges)
+        self.position.syncer.health.give_up(segment.path, segment.error, lost)
+        return f"{os.strerror(segment.error).lower()} at " + ", ".join(f"{first}-{behind}" for first, behind in ranges)
+
+    cdef int close_reader(self) except -1:
+        if self.read_fd >= 0:
+            close(self.read_fd)
+        self.read_fd = -1
+        self.ahead_size = self.cold_error = 0
+        if self.drop_pending() and self.taker is not None and not self.position.closed:
+            self.cold.timers.arm(self.taker, monotonic_ns())    # to ask again, from another place
+        return 0
+
+    cdef bint drop_pending(self) noexcept:
+        """Whether there was a read that nobody is told of now."""
+        if self.pending is NULL:
+            return False
+        self.pending.owner = self.pending = NULL
+        return True
+
+
+cdef bint is_damage(int error) noexcept:
+    """Whether only these bytes cannot be read; no: none can, at the moment."""
+    return error in (EIO, ENODATA, EBADMSG, EUCLEAN, EILSEQ)
 
 
 cdef inline int64_t skip_units(size_t size) noexcept:
@@ -373,3 +560,53 @@ def remove(path):
     except OSError:
         return False
     return True
+
+
+cdef class OldestRecord:
+    """Reads the record at a reader's position and changes nothing: the reader itself finds and repairs damage.
+
+    A queue whose reader has not moved costs nothing; else it costs at most one read of a few bytes, which are usually
+    in the reader's memory. After a kill the record may already be finished; its neighbours are of about the same age.
+    """
+
+    cdef int64_t find_timestamp_ns(self, DiskReader reader) except -2:
+        """Return Unix time in ns; 0 = nothing is unread, or UNREADABLE."""
+        cdef int64_t file = reader.read_file, position = reader.read_position, timestamp_ns
+        if reader.position.closed or reader.depth == 0:
+            return 0
+        if position >= reader.read_end and file < reader.position.write_file:
+            file, position = file + 1, 0
+        if self.timestamp_ns and file == self.file and position == self.position:
+            return self.timestamp_ns
+        timestamp_ns = read_timestamp(reader, file, position)
+        if timestamp_ns != UNREADABLE:
+            self.file, self.position, self.timestamp_ns = file, position, timestamp_ns
+        return timestamp_ns
+
+    def find_timestamp(self, DiskReader reader not None):
+        """find_timestamp_ns() for tests."""
+        return self.find_timestamp_ns(reader)
+
+
+cdef int64_t read_timestamp(DiskReader reader, int64_t file, int64_t position) except -2:
+    cdef int64_t offset = position - reader.ahead_start
+    cdef char data[HEAD_SIZE]
+    cdef int fd = reader.read_fd
+    cdef ssize_t size
+    if file == reader.read_file and fd >= 0 and 0 <= offset and offset + HEAD_SIZE <= reader.ahead_size:
+        return timestamp_of(reader.ahead + offset)
+    if file == reader.read_file and fd >= 0:
+        size = pread(fd, data, HEAD_SIZE, position)
+    else:
+        try:
+            fd = os.open(segment_path(reader.position.prefix, file), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except OSError:
+            return UNREADABLE
+        size = pread(fd, data, HEAD_SIZE, position)
+        close(fd)
+    return timestamp_of(data) if size == HEAD_SIZE else UNREADABLE
+
+
+cdef int64_t timestamp_of(const char *record) noexcept:
+    cdef int64_t timestamp_ns = <int64_t> get_be64(record + 4)
+    return timestamp_ns if get_be32(record) >= MESSAGE_HEADER_SIZE and timestamp_ns > 0 else UNREADABLE
