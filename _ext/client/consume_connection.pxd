@@ -4,7 +4,26 @@ from libc.stdint cimport int64_t, uint16_t
 
 from nsqfast._ext.client.columns cimport Columns
 from nsqfast._ext.client.connection cimport ClientConnection
-from nsqfast._ext.client.message_iterator cimport MessageIterator
+
+
+cdef class MessageIterator:
+    cdef object loop
+    cdef object waiters         # deque of futures of those who wait for an item
+    cdef Py_ssize_t left_count  # how many of them may be abandoned, at most, since the last clean-up
+    cdef list thresholds        # of [count, future] of those who wait for so many
+    cdef readonly bint is_stopped
+    cdef int64_t loop_ran_ns    # when the loop last ran, as far as we know
+
+    cdef object pop(self)
+    cdef Py_ssize_t waiting(self) noexcept
+    cdef int wake(self) except -1
+    cdef int note_left(self) except -1
+
+
+cdef class Next:
+    cdef MessageIterator source
+    cdef object waited          # iterator of a future, or None
+    cdef bint must_yield
 
 
 cdef class Message:
