@@ -51,7 +51,7 @@ CFLAGS += ["-O0", "-g", "-UNDEBUG"] if DEBUG else ["-g0"]
 # half the time for them at -O1.
 SELDOM = """
     core.cyutility core.settings
-    storage.engines storage.health storage.diskqueue.closing storage.diskqueue.deadlines storage.diskqueue.deferred
+    storage.engines storage.health storage.diskqueue.closing storage.diskqueue.deferred
     storage.diskqueue.recovery storage.diskqueue.segment
     broker.embedded broker.picker broker.shutdown broker.snapshot
     server.auth

@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t, uint64_t
 
 from nsqfast._ext.core.message cimport Delivery
 from nsqfast._ext.storage.diskqueue.backlog cimport Backlog
-from nsqfast._ext.storage.diskqueue.deadlines cimport Deadlines
+from nsqfast._ext.storage.diskqueue.deferred cimport Deadlines
 from nsqfast._ext.storage.diskqueue.syncer cimport Syncer
 from nsqfast._ext.storage.engine cimport Closing
 

@@ -1,11 +1,40 @@
-"""Finds the deferred messages of a queue on disk again after a clean stop."""
+"""The deferred messages of a queue on disk over a clean stop."""
 
 from libc.stdint cimport int64_t, uint64_t
 
 from nsqfast._ext.core.message cimport Delivery
-from nsqfast._ext.storage.diskqueue.deadlines cimport Deadlines
 from nsqfast._ext.storage.diskqueue.reader cimport DiskReader
 from nsqfast._ext.storage.diskqueue.segment cimport Segment
+from nsqfast._ext.storage.diskqueue.syncer cimport OpenFile
+
+
+cdef struct Entry:
+    uint64_t id
+    int64_t due_ns              # Unix time
+
+
+cdef struct Head:
+    uint64_t magic
+    uint64_t check              # of the following fields and the entries
+    uint64_t count
+    uint64_t first_index        # the messages' records are consecutive, the first one has this index...
+    int64_t file                # ...and starts here
+    int64_t position
+
+
+cdef class Deadlines:
+    cdef Head head
+    cdef Entry *entries
+    cdef size_t capacity
+
+    cdef int add(self, uint64_t id, int64_t due_ns) except -1
+    cdef OpenFile *write(self, str path) except NULL
+    cdef int widen(self, size_t capacity) except -1
+    cdef uint64_t check(self) noexcept
+    cdef bint parse(self, bytes data) except *
+
+
+cdef Deadlines take_deadlines(str name, str path)
 
 
 cdef class DiskDeferred:

@@ -1,21 +1,119 @@
-"""Finds the deferred messages of a queue on disk again after a clean stop.
+"""The deferred messages of a queue on disk over a clean stop: a file keeps their due times.
 
-It reads each of them and makes the queue's reader skip it. If a record is not the one that was deferred, the remaining
-ones are left to the reader, and so are due at once.
+    <Q>.diskqueue.deferred.dat      (Go ignores it)
+    head, 48 bytes │ {id (8), due (8, Unix time in ns)} ...
+
+The messages themselves are the last records of the queue, in the order of their deadlines. A starting broker removes
+the file, so it is used only once: after a kill -9 the messages are due at once.
 """
 
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcpy
+from posix.unistd cimport write as write_fd
 
 import logging
+import os
 
 from nsqfast._ext.core.message cimport Message, delivery_new, id_of_record, message_load
 from nsqfast._ext.storage.diskqueue.position cimport DiskPosition
 from nsqfast._ext.storage.diskqueue.segment import segment_path
+from nsqfast._ext.storage.diskqueue.syncer cimport drop_file, open_file
+
+cdef extern from "core/check.h" nogil:
+    uint64_t check_numbers "nsq_check"(const uint64_t *numbers, uint64_t count)
+
+cdef uint64_t MAGIC = 0x316665642D71736E    # "nsq-def1", in this byte order
+cdef enum:
+    UNCHECKED_SIZE = 16                     # magic and checksum
 
 log = logging.getLogger("nsqd")
 
 
+cdef class Deadlines:
+    def __dealloc__(self):
+        free(self.entries)
+
+    cdef int add(self, uint64_t id, int64_t due_ns) except -1:
+        if self.head.count == self.capacity:
+            self.widen(self.capacity * 2 or 64)
+        self.entries[self.head.count] = Entry(id, due_ns)
+        self.head.count += 1
+        return 0
+
+    cdef int widen(self, size_t capacity) except -1:
+        entries = <Entry *>realloc(self.entries, capacity * sizeof(Entry))
+        if entries is NULL:
+            raise MemoryError
+        self.entries, self.capacity = entries, capacity
+        return 0
+
+    cdef uint64_t check(self) noexcept:
+        cdef uint64_t numbers[2]
+        numbers[0] = check_numbers(<uint64_t *>&self.head + UNCHECKED_SIZE // 8,
+                                   (sizeof(Head) - UNCHECKED_SIZE) // 8)
+        numbers[1] = check_numbers(<uint64_t *>self.entries, self.head.count * (sizeof(Entry) // 8))
+        return check_numbers(numbers, 2)
+
+    cdef OpenFile *write(self, str path) except NULL:
+        """Write the file; return it to be synced, the caller drops it."""
+        cdef OpenFile *file = open_file(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600))
+        self.head.magic = MAGIC
+        self.head.check = self.check()
+        try:
+            write_all(file.fd, <const char *>&self.head, sizeof(Head))
+            write_all(file.fd, <const char *>self.entries, self.head.count * sizeof(Entry))
+        except BaseException:
+            drop_file(file)
+            raise
+        return file
+
+    cdef bint parse(self, bytes data) except *:
+        """Parse it; return whether it is valid."""
+        cdef size_t size = len(data)
+        if size < sizeof(Head):
+            return False
+        memcpy(&self.head, <const char *>data, sizeof(Head))
+        if self.head.magic != MAGIC or self.head.count != (size - sizeof(Head)) // sizeof(Entry):
+            return False
+        self.widen(max(<size_t>self.head.count, <size_t>1))
+        memcpy(self.entries, <const char *>data + sizeof(Head), self.head.count * sizeof(Entry))
+        return self.head.check == self.check()
+
+
+cdef int write_all(int fd, const char *data, size_t size) except -1:
+    cdef ssize_t done
+    while size:
+        done = write_fd(fd, data, size)
+        if done <= 0:
+            raise OSError(28, os.strerror(28))
+        data += done
+        size -= done
+    return 0
+
+
+cdef Deadlines take_deadlines(str name, str path):
+    """Read and remove the file; None if there is no valid one."""
+    cdef Deadlines deadlines = Deadlines()
+    try:
+        with open(path, "rb") as file:
+            data = file.read()
+        os.unlink(path)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        log.warning("DISKQUEUE(%s) deferred messages are due at once, %s - %s", name, path, error.strerror)
+        return None
+    if not deadlines.parse(data):
+        log.warning("DISKQUEUE(%s) deferred messages are due at once, %s is damaged", name, path)
+        return None
+    return deadlines
+
+
 cdef class DiskDeferred:
+    """Reads each of them at a start, and makes the queue's reader skip it. If a record is not the one that was
+    deferred, the remaining ones are left to the reader, and so are due at once.
+    """
+
     def __init__(self, DiskReader reader not None, Deadlines deadlines not None):
         self.reader = reader
         self.deadlines = deadlines

@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int64_t, uint64_t
 
-from nsqfast._ext.storage.diskqueue.deadlines cimport Deadlines
+from nsqfast._ext.storage.diskqueue.deferred cimport Deadlines
 from nsqfast._ext.storage.diskqueue.position cimport DiskPosition, FileOwner
 from nsqfast._ext.storage.diskqueue.reader cimport DiskReader
 from nsqfast._ext.storage.diskqueue.writer cimport DiskWriter

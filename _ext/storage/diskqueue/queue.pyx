@@ -10,7 +10,7 @@ import os
 
 from nsqfast._ext.core.message cimport Message, message_drop, message_new
 from nsqfast._ext.storage.diskqueue.ackfile cimport Place
-from nsqfast._ext.storage.diskqueue.deadlines cimport take_deadlines
+from nsqfast._ext.storage.diskqueue.deferred cimport take_deadlines
 from nsqfast._ext.storage.diskqueue.position cimport DiskPosition
 from nsqfast._ext.storage.diskqueue.reader cimport DiskReader
 from nsqfast._ext.storage.diskqueue.recovery cimport Recovered, recover
