@@ -278,19 +278,9 @@ def _list(
     yield empty if before == b"[" else b"]"
 
 
-# For people: the same figures as lines, byte for byte in nsqd's layout.
-
-
-def format_stats(found: dict[str, Any], start_time: float, now: float | None = None) -> str:
-    """The result of nsqfast.nsqd.stats.collect as text."""
-    return "".join(text_pieces(found, start_time, now))
-
-
-def text_pieces(
-    found: dict[str, Any], start_time: float, now: float | None = None
-) -> Iterator[str]:
-    """The same in pieces: one topic, channel or client at a time."""
-    now = time.time() if now is None else now
+def text_pieces(found: dict[str, Any], start_time: float) -> Iterator[str]:
+    """For people: what `collect` returns, as lines in nsqd's layout; a piece is one topic, channel or client."""
+    now = time.time()
     yield f"{VERSION_LINE}\n"
     yield f"start_time {_format_time(int(start_time))}\n"
     yield f"uptime {format_duration(int((now - start_time) * 1e9))}\n"

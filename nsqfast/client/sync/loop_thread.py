@@ -131,11 +131,6 @@ class LoopThread:
                 self._posted.clear()
                 self._is_woken = False
 
-    @property
-    def posted_count(self) -> int:
-        """Number of posted calls that the loop has not run yet."""
-        return len(self._posted)
-
     def _do_posted(self) -> None:
         self._is_woken = False  # first: posts from here on wake the loop again
         while self._posted:

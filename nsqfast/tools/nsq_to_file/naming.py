@@ -38,7 +38,6 @@ class Naming:
         name = _with_ending(options)
         if not needs_revision(options):
             name = name.replace(REVISION, "")
-        self.has_revision = REVISION in name
         hostname = socket.gethostname()
         short = hostname.partition(".")[0]
         host = host or options.host_identifier or short
