@@ -48,15 +48,8 @@ async def _receive(options: Options) -> None:
     watch_signals(loop, service.stop, None)
     if options.until_eof:
         _watch_input(loop, service.stop)
-    metrics: MetricsServer | None = None
-    if options.metrics_address:
-        metrics = MetricsServer(options.metrics_address, ServiceFigures(service, time.time()))
-        program.log.info("metrics: listening on %s", metrics.start())
-    try:
+    with MetricsServer(options.metrics_address, ServiceFigures(service, time.time())):
         await service.run()
-    finally:
-        if metrics is not None:
-            metrics.close()
 
 
 def _watch_input(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:

@@ -30,18 +30,12 @@ async def _live(options: Options) -> int:
     raise_descriptor_limit()
     service = Service(options)
     watch_signals(asyncio.get_running_loop(), service.stop, service.reopen)
-    metrics: MetricsServer | None = None
-    if options.metrics_address:
-        metrics = MetricsServer(options.metrics_address, ServiceFigures(service, time.time()))
-        program.log.info("metrics: listening on %s", metrics.start())
-    try:
-        await service.run()
-    except NsqfastError as error:
-        program.log.critical("%s", error)
-        return 1
-    finally:
-        if metrics is not None:
-            metrics.close()
+    with MetricsServer(options.metrics_address, ServiceFigures(service, time.time())):
+        try:
+            await service.run()
+        except NsqfastError as error:
+            program.log.critical("%s", error)
+            return 1
     return 0
 
 

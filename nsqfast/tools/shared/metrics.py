@@ -2,7 +2,7 @@
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from prometheus_client.registry import Collector, CollectorRegistry
 
@@ -14,13 +14,14 @@ from nsqfast.net.http_server import HttpProtocol
 from nsqfast.net.listener import Listener
 from nsqfast.net.slices import Turns
 from nsqfast.stats.prometheus import Format
+from nsqfast.tools.shared.program import log
 
 if TYPE_CHECKING:
     import socket
 
 
 class MetricsServer:
-    """GET /metrics, from `start` to `close`."""
+    """GET /metrics, from `start` to `close`, or in a `with` block."""
 
     def __init__(self, address: str, *figures: Collector) -> None:
         self._address = address
@@ -31,6 +32,15 @@ class MetricsServer:
         self._socket: socket.socket | None = None
         self._listener: Listener | None = None
         self._reserve: DescriptorReserve | None = None
+
+    def __enter__(self) -> Self:
+        """Serve if there is an address, and log which it is; OptionsError if it is unavailable."""
+        if self._address:
+            log.info("metrics: listening on %s", self.start())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def start(self) -> str:
         """Serve on return, at the returned address; OptionsError if it is unavailable."""
