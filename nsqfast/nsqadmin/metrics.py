@@ -20,8 +20,7 @@ from nsqfast.net.http_message import ANSWERED, OTHER
 from nsqfast.nsqadmin.access.origin import readable
 from nsqfast.nsqadmin.cluster.model import NodeState
 from nsqfast.nsqadmin.context import Context
-from nsqfast.stats.connections import request_metrics
-from nsqfast.stats.process import BUILD_TEXT, process_metrics, python_metrics
+from nsqfast.stats.process import BUILD_TEXT, process_metrics, python_metrics, request_metrics
 from nsqfast.stats.prometheus import Format
 from nsqfast.version import NSQ_VERSION, __version__
 

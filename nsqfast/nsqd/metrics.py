@@ -30,8 +30,13 @@ from nsqfast.net.http_message import ANSWERED, Response
 from nsqfast.net.slices import Slices
 from nsqfast.nsqd.broker import Broker
 from nsqfast.nsqd.http_messages import CHANGED
-from nsqfast.stats.connections import connection_metrics, request_metrics
-from nsqfast.stats.process import BUILD_TEXT, process_metrics, python_metrics
+from nsqfast.stats.process import (
+    BUILD_TEXT,
+    connection_metrics,
+    process_metrics,
+    python_metrics,
+    request_metrics,
+)
 from nsqfast.stats.prometheus import (
     Family,
     Format,

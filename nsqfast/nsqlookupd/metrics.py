@@ -14,8 +14,13 @@ from prometheus_client.registry import Collector
 
 from nsqfast.net.http_message import ANSWERED, Response
 from nsqfast.nsqlookupd.lookupd import Lookupd
-from nsqfast.stats.connections import connection_metrics, request_metrics
-from nsqfast.stats.process import BUILD_TEXT, process_metrics, python_metrics
+from nsqfast.stats.process import (
+    BUILD_TEXT,
+    connection_metrics,
+    process_metrics,
+    python_metrics,
+    request_metrics,
+)
 from nsqfast.stats.prometheus import Format
 from nsqfast.version import NSQ_VERSION, __version__
 

@@ -1,14 +1,17 @@
-"""Prometheus metrics of the process, under their conventional names."""
+"""Prometheus metrics common to all programs: of the process, under their conventional names; of its listeners, and of
+what they answer over HTTP.
+"""
 
 import resource
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from prometheus_client import GCCollector, PlatformCollector
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import CollectorRegistry
 
+from nsqfast.net.listener import Listener
 from nsqfast.stats.memory import resident_bytes
 from nsqfast.wire.refusals import REFUSED
 
@@ -72,3 +75,35 @@ def _open_file_count() -> int:
     # Linux 6.2 and later report the number without listing them.
     folder = Path("/proc/self/fd")
     return folder.stat().st_size or sum(1 for _ in folder.iterdir())
+
+
+def connection_metrics(program: str, listeners: Mapping[str, Listener]) -> Iterator[Metric]:
+    """The current metrics of the listeners, by name."""
+    labels = ["listener"]
+    now = GaugeMetricFamily(
+        f"{program}_connections",
+        "This is the number of connections that are open, by listener.",
+        labels=labels,
+    )
+    accepted = CounterMetricFamily(
+        f"{program}_connections_accepted",
+        "This counts the connections since the start, by listener.",
+        labels=labels,
+    )
+    for name, listener in listeners.items():
+        now.add_metric([name.lower()], listener.open_count())
+        accepted.add_metric([name.lower()], listener.accepted_count)
+    yield now
+    yield accepted
+
+
+def request_metrics(program: str, answered: Mapping[tuple[str, int], int]) -> Iterator[Metric]:
+    """The requests over HTTP that were answered, by route and status."""
+    requests = CounterMetricFamily(
+        f"{program}_http_requests",
+        "This counts the HTTP requests that were answered, by route and status.",
+        labels=["path", "status"],
+    )
+    for (path, status), count in sorted(answered.items()):
+        requests.add_metric([path, str(status)], count)
+    yield requests
