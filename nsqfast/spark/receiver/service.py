@@ -28,7 +28,7 @@ from nsqfast.spark.spool.store import Store
 from nsqfast.spark.spool.writer import SegmentWriter
 from nsqfast.stats.process import process_metrics
 from nsqfast.tools.shared.client import stop_consumers
-from nsqfast.tools.shared.program import ToolError, log
+from nsqfast.tools.shared.program import ToolError, failure_of, log
 from nsqfast.tools.shared.topics import Topics
 from nsqfast.wire.gotext import os_error
 
@@ -143,13 +143,9 @@ class Service:
         return task
 
     def _note_end(self, task: "asyncio.Task[None]") -> None:
-        if task.cancelled() or (error := task.exception()) is None:
-            return
-        if not isinstance(error, NsqfastError):
-            log.critical("unexpected", exc_info=error)
-            error = ToolError(f"unexpected: {error!r}")
-        self._failure = self._failure or error
-        self.stop()
+        if failure := failure_of(task):
+            self._failure = self._failure or failure
+            self.stop()
 
     # -- topics
 

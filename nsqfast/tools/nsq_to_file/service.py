@@ -20,7 +20,7 @@ from nsqfast.tools.nsq_to_file.formats import NS, make_archive
 from nsqfast.tools.nsq_to_file.leftovers import Leftovers
 from nsqfast.tools.nsq_to_file.options import PROGRAM, Options
 from nsqfast.tools.shared.client import GiveUp, client_config, make_consumer, stop_consumers
-from nsqfast.tools.shared.program import ToolError, log
+from nsqfast.tools.shared.program import ToolError, failure_of, log
 from nsqfast.tools.shared.topics import Topics
 from nsqfast.wire.gotext import os_error
 
@@ -212,14 +212,8 @@ class Service:
         self.stop()
 
     def _note_end(self, task: "asyncio.Task[None]") -> None:
-        if task.cancelled():
-            return
-        error = task.exception()
-        if isinstance(error, NsqfastError):
-            self._fail(error)
-        elif error is not None:
-            log.critical("unexpected", exc_info=error)
-            self._fail(ToolError(f"unexpected: {error!r}"))
+        if failure := failure_of(task):
+            self._fail(failure)
 
     async def _end(self) -> None:
         self.stop()

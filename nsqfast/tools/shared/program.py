@@ -99,6 +99,16 @@ def run(
         return 1
 
 
+def failure_of(task: "asyncio.Task[None]") -> NsqfastError | None:
+    """Why a task ended, unless it did its work or was cancelled; what nobody expected is logged with its traceback."""
+    if task.cancelled() or (error := task.exception()) is None:
+        return None
+    if isinstance(error, NsqfastError):
+        return error
+    log.critical("unexpected", exc_info=error)
+    return ToolError(f"unexpected: {error!r}")
+
+
 def fill_descriptors() -> None:
     """Put /dev/null where stdin, stdout or stderr were closed before the start, as Go's programs do.
 
