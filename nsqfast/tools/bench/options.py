@@ -6,13 +6,12 @@ where they have the flag.
 
 import struct
 from collections.abc import Iterator
-from dataclasses import MISSING, dataclass, fields
-from typing import Any, cast
+from dataclasses import dataclass
 
 from nsqfast.errors import OptionsError
 from nsqfast.net.addresses import PORT_MAX, Inet, parse_address
 from nsqfast.program.command_line import HelpRequested, read_flags
-from nsqfast.program.options import BOOL, INT, STRING, Kind, Option, declared, option
+from nsqfast.program.options import BOOL, INT, STRING, Kind, Option, declared, defaults, option
 from nsqfast.program.stdout import print_text
 from nsqfast.program.usage import usage
 from nsqfast.version import __version__
@@ -160,7 +159,7 @@ def parse(argv: list[str]) -> Options:
     try:
         values = read_flags(flags, words)
     except HelpRequested:
-        print_text(usage(flags, _defaults(), f"{PROGRAM} {mode}", _ABOUTS[mode]))
+        print_text(usage(flags, defaults(Options), f"{PROGRAM} {mode}", _ABOUTS[mode]))
         raise SystemExit(0) from None
     stray = next(_strays(flags, words), None)
     if stray is not None:
@@ -175,14 +174,6 @@ def overview() -> str:
     lines = [f"Usage: {PROGRAM} <mode> [flags]", "", "Loads or measures any nsqd.", "", "Modes:"]
     lines += [f"  {mode:<9} {text}" for mode, text in MODES.items()]
     return "\n".join([*lines, "", f"{PROGRAM} <mode> --help lists the flags of a mode."])
-
-
-def _defaults() -> dict[str, Any]:
-    return {
-        item.name: item.default
-        for item in fields(cast("Any", Options))
-        if item.default is not MISSING
-    }
 
 
 def _strays(flags: list[Option], words: list[str]) -> Iterator[str]:

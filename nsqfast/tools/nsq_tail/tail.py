@@ -9,11 +9,11 @@ from nsqfast.tools.nsq_tail.options import FORMATS, PROGRAM, Options, Render, re
 from nsqfast.tools.shared.client import GiveUp, client_config, make_consumer, stop_consumers
 from nsqfast.tools.shared.output import STDOUT, Output
 from nsqfast.tools.shared.program import OutputClosedError, log
+from nsqfast.wire.names import is_ephemeral
 
 TAKE_COUNT_MAX = 10_000  # messages written together
 WRITE_SIZE = 1 << 20  # bytes of bodies that make a write large enough
 WRITE_GRACE_S = 1.0  # at the end, for a write in progress
-EPHEMERAL = "#ephemeral"
 
 
 class Follower:
@@ -129,6 +129,6 @@ class Tail:
 
 def fate_of(channel: str) -> str:
     """What happens to the channel when this ends; an ephemeral one is deleted with its last consumer."""
-    if channel.endswith(EPHEMERAL):
+    if is_ephemeral(channel):
         return f"channel {channel}: ephemeral, nsqd deletes it when its last consumer is gone"
     return f"channel {channel}: stays when this ends, and gathers messages until it is deleted"
