@@ -42,6 +42,7 @@ TURN_S = 0.001  # until the loop has polled its sockets once more
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 INTERNAL_ERROR = Response(500, b"500 Internal Server Error", TEXT)
+NO_MEMORY = Response(503, b"503 Service Unavailable: no memory left for the answer", TEXT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -466,9 +467,6 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.BufferedProtocol):
             self._advance()
         else:
             transport.close()
-
-
-NO_MEMORY = Response(503, b"503 Service Unavailable: no memory left for the answer", TEXT)
 
 
 class Unsent:

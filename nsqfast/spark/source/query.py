@@ -25,6 +25,12 @@ from nsqfast.spark.spool.release import release_segments, remove_done
 from nsqfast.spark.spool.segments import list_segments
 from nsqfast.wire.gotext import os_error
 
+# Spark does not wait for the process of a stopped query, which still has to stop its receiver.
+LOCK_TIMEOUT_S = 5.0
+LOCK_POLL_S = 0.1
+REMOVE_INTERVAL_S = 60.0
+RECEIVER_TIMEOUT_S = 5.0
+# Of a query's own receiver.
 RESTARTS_MAX = 4
 PAUSES_S = (0.5, 1.0, 2.0, 4.0)  # before each restart
 SOUND_S = 60.0  # a receiver that lived so long is healthy
@@ -109,15 +115,6 @@ class OwnReceiver:
 
 def _indent(lines: list[str]) -> str:
     return "".join(f"\n    {line}" for line in lines)
-
-
-# Spark does not wait for the process of a stopped query, which still has to stop its receiver.
-LOCK_TIMEOUT_S = 5.0
-LOCK_POLL_S = 0.1
-REMOVE_INTERVAL_S = 60.0
-RECEIVER_TIMEOUT_S = 5.0
-
-log = logger("nsqfast.spark.source")
 
 
 def take_lock(spool: Path) -> Lock:
@@ -222,11 +219,8 @@ class SpoolQuery:
             self._lock.release()
 
 
-def _make_receiver(options: SourceOptions) -> "OwnReceiver | None":
-    if not options.is_embedded:
-        return None
-
-    return OwnReceiver(options.receiver_settings())
+def _make_receiver(options: SourceOptions) -> OwnReceiver | None:
+    return OwnReceiver(options.receiver_settings()) if options.is_embedded else None
 
 
 def check_epoch(
