@@ -23,10 +23,9 @@ from nsqfast._ext.core.limits cimport MESSAGE_HEADER_SIZE
 from nsqfast._ext.core.memory cimport account, charge
 from nsqfast._ext.core.message cimport get_be32, get_be64, id_from_hex, message_drop, message_load
 from nsqfast._ext.storage.diskqueue.cold_reads cimport read_cached
-from nsqfast._ext.storage.diskqueue.file_window import open_file
 from nsqfast._ext.storage.diskqueue.recovery cimport count_records, record_start, set_aside
 from nsqfast._ext.storage.diskqueue.segment cimport RECORD_HEADER_SIZE, RECORD_SIZE_MIN, Span
-from nsqfast._ext.storage.diskqueue.segment import segment_path, segments_between
+from nsqfast._ext.storage.diskqueue.segment import open_file, segment_path, segments_between
 
 cdef extern from "errno.h" nogil:
     int EUCLEAN
