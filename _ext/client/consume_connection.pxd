@@ -6,22 +6,8 @@ from nsqfast._ext.client.columns cimport Columns
 from nsqfast._ext.client.connection cimport ClientConnection
 
 
-cdef class MessageIterator:
-    cdef object loop
-    cdef object waiters         # deque of futures of those who wait for an item
-    cdef Py_ssize_t left_count  # how many of them may be abandoned, at most, since the last clean-up
-    cdef list thresholds        # of [count, future] of those who wait for so many
-    cdef readonly bint is_stopped
-    cdef int64_t loop_ran_ns    # when the loop last ran, as far as we know
-
-    cdef object pop(self)
-    cdef Py_ssize_t waiting(self) noexcept
-    cdef int wake(self) except -1
-    cdef int note_left(self) except -1
-
-
 cdef class Next:
-    cdef MessageIterator source
+    cdef MessageQueue source
     cdef object waited          # iterator of a future, or None
     cdef bint must_yield
 
@@ -62,7 +48,13 @@ cdef class ConsumeConnection(ClientConnection):
     cdef int forget(self, Message message) except -1
 
 
-cdef class MessageQueue(MessageIterator):
+cdef class MessageQueue:
+    cdef object loop
+    cdef object waiters         # deque of futures of those who wait for a message
+    cdef Py_ssize_t left_count  # how many of them may be abandoned, at most, since the last clean-up
+    cdef list thresholds        # of [count, future] of those who wait for so many
+    cdef readonly bint is_stopped
+    cdef int64_t loop_ran_ns    # when the loop last ran, as far as we know
     cdef object owner           # is told of give-ups, failures, successes in backoff, room, refused answers
     cdef list queue             # Messages; None where one was taken
     cdef Py_ssize_t start
@@ -80,6 +72,10 @@ cdef class MessageQueue(MessageIterator):
     cdef readonly int64_t forgotten    # messages that the program freed without an answer
     cdef readonly int64_t dropped      # messages whose connection broke before they were taken
 
+    cdef object pop(self)
+    cdef Py_ssize_t waiting(self) noexcept
+    cdef int wake(self) except -1
+    cdef int note_left(self) except -1
     cdef int push(self, Message message) except -1
     cdef int set_block_aside(self) except -1
     cdef int64_t delay_ms(self, int attempts) noexcept
