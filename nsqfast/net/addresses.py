@@ -96,7 +96,7 @@ def try_binding(address: Inet) -> None:
             f"{address.host}:{address.port}: {'no such host' if known else os_error(error)}"
         ) from None
     except ValueError as error:
-        raise OptionsError(str(error)) from None
+        raise OptionsError(f"listen tcp: {error}") from None
 
 
 def listen(text: str) -> socket.socket:
@@ -119,11 +119,11 @@ def listen(text: str) -> socket.socket:
             reason = f"{text}: bind: {os_error(error)}"
         raise OptionsError(f"listen ({text}) failed - listen {kind} {reason}") from None
     except ValueError as error:
-        raise OptionsError(f"listen ({text}) failed - {error}") from None
+        raise OptionsError(f"listen ({text}) failed - listen tcp: {error}") from None
 
 
 def _listen_inet(address: Inet, is_trial: bool = False) -> socket.socket:
-    port = _port_number(address.port)
+    port = parse_port(address.port)
     if address.host in ("", "0.0.0.0", "::"):  # noqa: S104 - the operator asked for it
         if socket.has_dualstack_ipv6():
             with contextlib.suppress(OSError):
@@ -136,16 +136,17 @@ def _listen_inet(address: Inet, is_trial: bool = False) -> socket.socket:
     return _listen(family, name, is_trial)
 
 
-def _port_number(text: str) -> int:
+def parse_port(text: str) -> int:
+    """A number, the name of a service, or 0 for ''; ValueError, in Go's words."""
     if not text:
         return 0
     if not (text.isascii() and text.isdigit()):
         try:
             return socket.getservbyname(text, "tcp")
-        except OSError:
-            raise ValueError(f"listen tcp: lookup tcp/{text}: unknown port") from None
+        except (OSError, UnicodeError):
+            raise ValueError(f"lookup tcp/{text}: unknown port") from None
     if int(text) > PORT_MAX:
-        raise ValueError(f"listen tcp: address {text}: invalid port")
+        raise ValueError(f"address {text}: invalid port")
     return int(text)
 
 

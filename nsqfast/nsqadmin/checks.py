@@ -11,12 +11,12 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from nsqfast.errors import OptionsError
+from nsqfast.net.addresses import parse_port
 from nsqfast.net.checkup import check_limits, check_listeners, check_openness, check_peers
 from nsqfast.nsqadmin.options import Options
 from nsqfast.program.findings import ERROR, OK, Finding
 from nsqfast.wire.gotext import os_error
 
-PORT_MAX = 65535
 LOOKUPD_FLAG = "--lookupd-http-address"
 TLS = "https://"  # of an nsqlookupd that is asked over TLS
 CLIENT_FILES = "http-client-tls-root-ca-file", "http-client-tls-cert", "http-client-tls-key"
@@ -107,7 +107,7 @@ def is_http_url(text: str) -> bool:
 def resolve(address: str) -> None:
     """ValueError, in Go's words, unless it is `host:port` and the host has an address."""
     host, port = _split(address)
-    number = _port_number(port)
+    number = parse_port(port)
     try:
         socket.getaddrinfo(host or "127.0.0.1", number, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
@@ -125,19 +125,6 @@ def _split(address: str) -> tuple[str, str]:
     if ":" in host:
         raise ValueError(f"address {address}: too many colons in address")
     return host, port
-
-
-def _port_number(text: str) -> int:
-    if text.isascii() and text.isdigit():
-        if int(text) > PORT_MAX:
-            raise ValueError(f"address {text}: invalid port")
-        return int(text)
-    if not text:
-        return 0
-    try:
-        return socket.getservbyname(text, "tcp")
-    except (OSError, UnicodeError):
-        raise ValueError(f"lookup tcp/{text}: unknown port") from None
 
 
 def parse_cidr(text: str) -> Network:
