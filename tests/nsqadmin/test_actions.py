@@ -500,7 +500,7 @@ def test_an_action_leaves_a_mark_in_the_charts(cluster, tmp_path, name):
         server.stop()
     options = Options(history_file=str(path))
     history = History(options)
-    _, marks = load(str(path), history.tables, history.memory_max)
+    _, marks = load(str(path), history.tables, options.history_memory)
     assert [(mark.text, mark.key) for mark in marks] == [
         ("Paused channel c", ("channel", name, "c")),
         ("Unpaused channel c", ("channel", name, "c")),

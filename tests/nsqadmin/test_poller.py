@@ -157,7 +157,7 @@ def test_without_nsqlookupd_the_last_list_of_nodes_goes_on_being_asked(tmp_path)
             post(live.nsqds[0].http, "/pub?topic=later", b"x")
             later = await polling.until(lambda c: "later" in c.topics, "nsqd are asked on")
             assert states(later) == ["up"] * 2
-            assert none.has_lookupds
+            assert none.lookupds
             assert len(banner_lines(later)) == 3
             assert all(v.answered_at and v.error for v in later.lookupds.values())
 

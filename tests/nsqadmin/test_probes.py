@@ -81,10 +81,10 @@ async def test_few_channels_are_asked_for_at_a_tick_and_each_in_its_turn():
     names = [("t", f"c{number}", "a:1") for number in range(10)]
     for tick in range(3):
         for one in names:
-            probes.ready_count(*one)
+            probes.ready(one)
         await ask(probes)
         assert len(upstream.stats_asked) == min(10, ASKED_PER_TICK * (tick + 1))
-    assert [probes.ready_count(*one) for one in names] == [4] * 10
+    assert [probes.ready(one).count for one in names] == [4] * 10
     assert len({path for _, path in upstream.stats_asked}) == 10
     probes.ask(make_cluster(nodes=[]))
     assert len(upstream.stats_asked) == 10  # they are known, for a while
@@ -92,22 +92,22 @@ async def test_few_channels_are_asked_for_at_a_tick_and_each_in_its_turn():
 
 async def test_what_is_not_suspicious_any_more_is_forgotten():
     probes = Probes(Upstream(ready=2))
-    probes.ready_count("t", "c", "a:1")
+    probes.ready(("t", "c", "a:1"))
     await ask(probes)
-    assert probes.ready_count("t", "c", "a:1") == 4
+    assert probes.ready(("t", "c", "a:1")).count == 4
     probes.ask(make_cluster(nodes=[]))
     probes.ask(make_cluster(nodes=[]))
     assert probes._ready == {}
-    assert probes.ready_count("t", "c", "a:1") is None
+    assert probes.ready(("t", "c", "a:1")).count is None
 
 
 async def test_a_node_that_does_not_answer_leaves_it_unknown_and_names_are_quoted():
     upstream = Upstream(ready=None)
     probes = Probes(upstream)
     names = ("t&x=1", "c#ephemeral", "a:1")
-    probes.ready_count(*names)
+    probes.ready(names)
     await ask(probes)
-    assert probes.ready_count(*names) is None
+    assert probes.ready(names).count is None
     [(address, path)] = upstream.stats_asked
     assert address == "a:1"
     assert path.endswith("&topic=t%26x%3D1&channel=c%23ephemeral")
@@ -116,7 +116,7 @@ async def test_a_node_that_does_not_answer_leaves_it_unknown_and_names_are_quote
 def test_what_waits_for_a_question_is_bounded():
     probes = Probes(None)
     for number in range(WANTED_MAX + 50):
-        probes.ready_count("t", str(number), "a:1")
+        probes.ready(("t", str(number), "a:1"))
     probes.ask(make_cluster(nodes=[]))
     assert len(probes._ready) == WANTED_MAX
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from nsqfast.errors import OptionsError
 from nsqfast.nsqadmin.cluster.answers import Client, DrainFigures, UncleanStartFigures
 from nsqfast.nsqadmin.cluster.model import Channel, Counts, NodePart, NodeState, Rates, Topic
-from nsqfast.nsqadmin.cluster.probes import Disk, Probes, Reading, Vitals
+from nsqfast.nsqadmin.cluster.probes import Disk, Probes, Reading, Ready, Vitals
 from nsqfast.nsqadmin.options import parse
 from nsqfast.nsqadmin.problems.alerts import alertmanager_form, make_event
 from nsqfast.nsqadmin.problems.cases import KeptCase, Severity
@@ -29,14 +29,11 @@ class Known(Probes):
 
     def __init__(self):
         super().__init__(None)
-        self.ready, self.disks, self.holders, self.wanted = {}, {}, {}, []
+        self.counts, self.disks, self.holders, self.wanted = {}, {}, {}, []
 
-    def ready_count(self, topic, channel, node):
-        self.wanted.append((topic, channel, node))
-        return self.ready.get((topic, channel, node))
-
-    def holder(self, topic, channel, node):
-        return self.holders.get((topic, channel, node))
+    def ready(self, names):
+        self.wanted.append(names)
+        return Ready(self.counts.get(names), 0.0, self.holders.get(names))
 
     def vitals(self, node):
         disk = self.disks.get(node)
@@ -551,11 +548,11 @@ def test_consumers_that_are_not_ready():
     scene.channel(part(A, depth=4, client_count=2), part(B, client_count=2))
     assert scene.run(100) == []
     assert set(scene.probes.wanted) == {("orders", "billing", A)}
-    scene.probes.ready["orders", "billing", A] = 0
+    scene.probes.counts["orders", "billing", A] = 0
     assert scene.run(60) == []
     assert scene.run() == ["consumers_not_ready"]
     assert "4 consumers connected, none ready (RDY 0)" in scene.only.text
-    scene.probes.ready["orders", "billing", A] = 3
+    scene.probes.counts["orders", "billing", A] = 3
     assert scene.run(6) == []
 
 

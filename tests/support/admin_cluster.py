@@ -157,7 +157,7 @@ def make_cluster(
         nodes_known=len(known),
     )
     found = {each.address: each for each in lookupds}
-    return Cluster(tick, at, totals, named, known, found, bool(found))
+    return Cluster(tick, at, totals, named, known, found)
 
 
 def make_lookupd(number: int = 0, *, is_up: bool = True, **changes) -> Lookupd:

@@ -201,7 +201,7 @@ class History:
             for table, wanted in zip(self.tables, self._keys, strict=True)
         ]
         blocks = [-(-number // BLOCK) for number in missing]
-        while any(blocks) and self._bytes(self._plan, blocks) > self.memory_max:
+        while any(blocks) and self._bytes(self._plan, blocks) > self._options.history_memory:
             if self._plan + 1 == len(STEPS_S):
                 if not self._is_full:
                     log.warning("charts: --history-memory is too small for all topics and channels")
@@ -230,17 +230,12 @@ class History:
             await table.set_steps(self._steps(plan), slices)
         self._plan = plan
 
-    @property
-    def memory_max(self) -> int:
-        """What --history-memory allows."""
-        return self._options.history_memory
-
     async def _adopt(self, stored: list[StoredTable]) -> None:
         """Take over a file's content, before the first tick."""
         for table, part in zip(self.tables, stored, strict=True):
             table.adopt(part, time.time())
-        plan = 0
-        while self._bytes(plan, [0, 0, 0]) > self.memory_max and plan + 1 < len(STEPS_S):
+        plan, memory_max = 0, self._options.history_memory
+        while self._bytes(plan, [0, 0, 0]) > memory_max and plan + 1 < len(STEPS_S):
             plan += 1
         await self._use_plan(plan, Slices())
 
@@ -300,7 +295,8 @@ class History:
             log.warning("charts: --history-file %s is something else, and left as it is", path)
             return
         try:
-            stored, marks = await asyncio.to_thread(load, path, self.tables, self.memory_max)
+            memory_max = self._options.history_memory
+            stored, marks = await asyncio.to_thread(load, path, self.tables, memory_max)
             await self._adopt(stored)
             self.marks.extend(marks)
         except FileNotFoundError:

@@ -329,20 +329,14 @@ class HistoryTable:
         fine = await self.fine.resample(steps.fine_s, steps.fine_points, slices)
         coarse = await self.coarse.resample(steps.coarse_s, steps.coarse_points, slices)
         self.fine, self.coarse = fine, coarse
-        self._step = -1
-        self._sums[:] = 0
-        self._numbers[:] = 0
+        self._begin_step(-1)
 
     def adopt(self, stored: StoredTable, now: float) -> None:
         """Take over a file's content; the table is empty. Call `set_steps` next."""
         self.fine, self.coarse, self.slots = stored.fine, stored.coarse, stored.slots
-        self.totals, self.raw = stored.totals, stored.raw
-        capacity, width = len(stored.fine.blocks) * BLOCK, len(self.columns)
-        self._seen = np.full(capacity, now)
-        self._sums = np.zeros((capacity, width))
-        self._numbers = np.zeros((capacity, width), np.int64)
+        self._add_slots(stored.totals, stored.raw, now)
         taken = set(self.slots.values())
-        self._free = [slot for slot in range(capacity - 1, -1, -1) if slot not in taken]
+        self._free = [slot for slot in range(self.capacity - 1, -1, -1) if slot not in taken]
 
     async def grow(self, blocks: int, slices: Slices) -> None:
         """Add this many times BLOCK slots."""
@@ -355,13 +349,15 @@ class HistoryTable:
         fine.add_blocks(fine_blocks)
         coarse.add_blocks(coarse_blocks)
         unknown = np.full(size, np.nan)
-        self.totals = np.concatenate([self.totals, unknown])
-        self.raw = np.concatenate([self.raw, unknown])
-        self._seen = np.concatenate([self._seen, np.zeros(size)])
-        width = len(self.columns)
-        self._sums = np.concatenate([self._sums, np.zeros((size, width))])
-        self._numbers = np.concatenate([self._numbers, np.zeros((size, width), np.int64)])
+        self._add_slots(unknown, unknown, 0.0)
         self._free += range(first + size - 1, first - 1, -1)
+
+    def _add_slots(self, totals: Doubles, raw: Doubles, seen: float) -> None:
+        shape = len(totals), len(self.columns)
+        self.totals, self.raw = np.append(self.totals, totals), np.append(self.raw, raw)
+        self._seen = np.append(self._seen, np.full(len(totals), seen))
+        self._sums = np.concatenate([self._sums, np.zeros(shape)])
+        self._numbers = np.concatenate([self._numbers, np.zeros(shape, np.int64)])
 
     async def missing(self, keys: list[Key], now: float, slices: Slices) -> int:
         """Number of slots missing for these keys; frees those of entities long gone if necessary."""
@@ -454,9 +450,12 @@ class HistoryTable:
                 for missed in gap:
                     await self._write(missed, filled, before, now, slices)
         if step != self._step:
-            self._step = step
-            self._sums[:] = 0
-            self._numbers[:] = 0
+            self._begin_step(step)
+
+    def _begin_step(self, step: int) -> None:
+        self._step = step
+        self._sums[:] = 0
+        self._numbers[:] = 0
 
     def means(self, slots: slice) -> Floats:
         """Means since the last written step, [slots, columns]."""

@@ -267,8 +267,7 @@ class Cluster:
     totals: Totals
     topics: Mapping[str, Topic]  # sorted by name
     nodes: Mapping[str, Node]  # sorted by hostname, then key
-    lookupds: Mapping[str, Lookupd]  # by address, in the order of the flags
-    has_lookupds: bool  # configured with --lookupd-http-address
+    lookupds: Mapping[str, Lookupd]  # by address, in the order of the flags; empty without any
 
     def nodes_of(self, parts: NodeParts) -> dict[str, Node]:
         """The nodes that have it, by their keys."""
@@ -285,4 +284,4 @@ class Cluster:
         return found.channels.get(channel) if found else None
 
 
-EMPTY = Cluster(0, 0.0, Totals(), {}, {}, {}, has_lookupds=False)
+EMPTY = Cluster(0, 0.0, Totals(), {}, {}, {})

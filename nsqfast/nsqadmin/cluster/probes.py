@@ -189,15 +189,8 @@ class Probes:
         self._task: asyncio.Task[None] | None = None
         self._vitals_asked_s = 0.0
 
-    def ready_count(self, topic: str, channel: str, node: str) -> int | None:
-        """Request it; None until somebody was asked."""
-        return self._request((topic, channel, node)).count
-
-    def holder(self, topic: str, channel: str, node: str) -> Client | None:
-        """Who holds messages for longest; requested like `ready_count`."""
-        return self._request((topic, channel, node)).holder
-
-    def _request(self, names: Names) -> Ready:
+    def ready(self, names: Names) -> Ready:
+        """Request it; nothing is known until somebody was asked."""
         ready = self._ready.get(names) or Ready(None, float("-inf"))
         if len(self._wanted) < WANTED_MAX:
             self._wanted[names] = ready

@@ -95,7 +95,6 @@ async def make_tick(
         MappingProxyType(made),
         MappingProxyType(views),
         MappingProxyType(known),
-        has_lookupds=bool(lookupds),
     )
 
 

@@ -240,7 +240,7 @@ class ChannelRules:
         is_short = held_ms < self._of(channel).stuck * 1e3
         if is_short or self._is_stuck(channel):
             return
-        holder = self._probes.holder(channel.topic, channel.name, node)
+        holder = self._probes.ready((channel.topic, channel.name, node)).holder
         text = partial(_consumer_stuck, holder, node, fresh.at)
         since = fresh.at - held_ms / 1e3
         self._add(CONSUMER_STUCK, channel, Finding(Severity.WARN, text, since))
@@ -260,7 +260,7 @@ class ChannelRules:
     def _judge_ready(self, fresh: UpNodeNumbers, channel: Channel, share: UpNodeChannel) -> None:
         """Among the nodes that hold messages for consumers and deliver none: is any consumer ready?"""
         ready = [
-            self._probes.ready_count(channel.topic, channel.name, node)
+            self._probes.ready((channel.topic, channel.name, node)).count
             for node in fresh.serving_nodes(channel)
         ]
         if any(ready):

@@ -27,10 +27,7 @@ from nsqfast.wire.gotext import os_error, parse_duration_ns
 FILE_SIZE_MAX = 1 << 20
 KNOWN_MAX = 100_000  # topics and channels of which the result is kept
 
-
-Word = Literal[
-    "crit", "warn", "info", "off"
-]  # what a rule's severity may be; "off" reports nothing
+Word = Literal["crit", "warn", "info", "off"]  # a rule's severity; "off" reports nothing
 
 
 class Seconds(float):

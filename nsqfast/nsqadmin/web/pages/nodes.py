@@ -346,7 +346,7 @@ async def build_node(request: PageRequest) -> View:
             "acknowledge": node.unclean_start is not None,
             "problems-shown": bool(problems.matched),
             # One that is listed, or named by a flag, would come back at once.
-            "forget": node.state is NodeState.DOWN and cluster.has_lookupds and not node.lookupds,
+            "forget": node.state is NodeState.DOWN and bool(cluster.lookupds) and not node.lookupds,
         },
         tables={
             "problems": problems,
@@ -418,7 +418,7 @@ async def build_lookup(request: PageRequest) -> View:
             "inactive": make_table(request, INACTIVE, inactive_of(cluster)),
             "lookupds": make_table(request, LOOKUPDS, lookupd_facts(cluster)),
         },
-        facts={"has_lookupds": cluster.has_lookupds},
+        facts={"has_lookupds": bool(cluster.lookupds)},
     )
 
 
