@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from nsqfast.net.slices import Slices
+from nsqfast.nsqadmin.cluster import history_tables
 from nsqfast.nsqadmin.cluster.answers import UncleanStartFigures
 from nsqfast.nsqadmin.cluster.history import History
 from nsqfast.nsqadmin.cluster.history_tables import BLOCK, HistoryTable, Steps
@@ -280,6 +281,33 @@ def test_rings_know_what_a_list_of_all_ticks_knows(seed):
                 known = [tick[column] for tick in ticks if not math.isnan(tick[column])]
                 expected = sum(known) / len(known) if known else math.nan
                 assert value == pytest.approx(expected, nan_ok=True), (key, begin + offset)
+
+
+def test_a_tick_of_many_is_taken_a_part_at_a_time(monkeypatch):
+    sizes = []
+
+    class Watched(HistoryTable):
+        def _count(self, index, *more):
+            sizes.append(len(index))
+            super()._count(index, *more)
+
+        def means(self, slots):
+            found = super().means(slots)
+            sizes.append(len(found))
+            return found
+
+    monkeypatch.setattr(history_tables, "KEYS_AT_ONCE", 50)
+    table, slices = Watched(("in_s", "x"), Steps(10, 36, 60, 20), has_counts=True), Slices()
+    keys = [("topic", str(number)) for number in range(4 * BLOCK)]
+    finish(table.grow(4, slices))
+    counts = np.arange(len(keys), dtype=np.float64)
+    values = np.column_stack([np.ones(len(keys)), counts])
+    for now in (START, START + 10, START + 20):
+        finish(table.take(keys, values, counts, now, slices))
+    assert set(sizes) == {50, len(keys) % 50, BLOCK}
+    assert table.totals.tolist() == [counts[keys.index(key)] for key in table.slots]
+    for number in (0, 49, 50, len(keys) - 1):
+        assert table.fine.read(table.slots[keys[number]], 2).tolist() == [[1.0, number]] * 2
 
 
 async def live_on(path, **settings):

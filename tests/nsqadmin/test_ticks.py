@@ -18,6 +18,7 @@ from nsqfast.nsqadmin.cluster.model import (
     NodeState,
     Rates,
 )
+from nsqfast.nsqadmin.cluster.poller import free_topics
 from nsqfast.nsqadmin.cluster.samples import (
     Layouts,
     make_sample,
@@ -217,16 +218,37 @@ async def test_a_tick_is_frozen():
             mapping["other"] = None
 
 
-async def test_everybody_else_has_turns_while_a_tick_is_summed():
-    cluster = Cluster(random.Random(2))
-    await cluster.say()
+async def count_turns(work):
+    """How many turns everybody else has meanwhile, if a slice ends at each of its pauses; and the result."""
     turns = 0
     fix_parts(1)
     try:
-        task = asyncio.ensure_future(cluster.make())
+        task = asyncio.ensure_future(work)
         while not task.done():
             await asyncio.sleep(0)
             turns += 1
     finally:
         fix_parts(0)
+    return turns, task.result()
+
+
+async def test_everybody_else_has_turns_while_a_tick_is_summed():
+    cluster = Cluster(random.Random(2))
+    await cluster.say()
+    turns, _ = await count_turns(cluster.make())
     assert turns > 5 * NODES
+
+
+async def test_everybody_else_has_turns_while_a_topic_of_many_channels_is_made_and_freed():
+    cluster, count = Cluster(random.Random(2)), 1000
+    cluster.nodes = cluster.nodes[:1]
+    channels = tuple(ChannelFigures(channel_name=f"c{number:03}") for number in range(count))
+    figures = read_figures([TopicFigures(topic_name="t", channels=channels)])
+    watch = cluster.nodes[0]
+    watch.sample = await make_sample(figures, watch.sample, cluster.layouts, 0.0, {}, Slices())
+    turns, tick = await count_turns(cluster.make())
+    assert turns > count
+    topics = list(tick.topics.values())
+    assert [len(topic.channels) for topic in topics] == [count]
+    turns, _ = await count_turns(free_topics(topics))
+    assert turns > count

@@ -121,8 +121,9 @@ class History:
         is_up = np.array([node.state is NodeState.UP for node in nodes.values()], bool)
         topic_values = _topic_values(topics, is_up)
         await slices.pause()
-        channel_values = await _channel_values(channels, is_up, slices)
-        node_rows = [_cluster_row(nodes, totals, topic_values, channel_values)]
+        channel_values, channel_sums = await _channel_values(channels, is_up, slices)
+        topic_sums = np.nansum(topic_values, axis=0)
+        node_rows = [_cluster_row(nodes, totals, topic_sums, channel_sums)]
         node_rows += [_node_row(node) for node in nodes.values()]
         await self._make_room(at, slices)
         step = self.channels.fine.last
@@ -165,6 +166,7 @@ class History:
         self, channels: Sums[tuple[str, str]], at: float, slices: Slices
     ) -> tuple[Doubles, Bools, Bools]:
         """Of the oldest message of each channel, as the nodes report it, or else as the past tells."""
+        await slices.pause()
         table, depth = self.channels, channels.values[:, DEPTH]
         reported_s = channels.oldest_ms() / 1e3
         ages_s, is_minimum = np.full(len(depth), UNKNOWN), np.zeros(len(depth), bool)
@@ -332,9 +334,12 @@ def _topic_values(topics: Sums[str], is_up: Bools) -> Doubles:
     return values
 
 
-async def _channel_values(channels: Sums[tuple[str, str]], is_up: Bools, slices: Slices) -> Doubles:
-    """[channels, CHANNEL_COLUMNS]; unknown where no node that has it answers."""
+async def _channel_values(
+    channels: Sums[tuple[str, str]], is_up: Bools, slices: Slices
+) -> tuple[Doubles, Doubles]:
+    """[channels, CHANNEL_COLUMNS]; unknown where no node that has it answers. And the sums of the known ones."""
     values, is_on = np.empty((len(channels.names), len(CHANNEL_COLUMNS))), channels.is_on(is_up)
+    sums = np.zeros(len(CHANNEL_COLUMNS))
     for begin in range(0, len(values), KEYS_AT_ONCE):
         block = slice(begin, begin + KEYS_AT_ONCE)
         counts, is_known = channels.values[block], channels.is_known[block]
@@ -342,8 +347,9 @@ async def _channel_values(channels: Sums[tuple[str, str]], is_up: Bools, slices:
         values[block, RATES] = counts[:, DEPTH] - counts[:, BACKEND]
         values[block, RATES + 1 :] = counts[:, [BACKEND, IN_FLIGHT, DEFERRED]]
         values[block][~is_on[block]] = UNKNOWN
+        sums += np.nansum(values[block], axis=0)
         await slices.pause()
-    return values
+    return values, sums
 
 
 def _slopes_of(sums: Sums[Any], table: HistoryTable, slopes: Doubles, is_lossy: Bools) -> Doubles:
@@ -367,19 +373,19 @@ def _node_row(node: Node) -> tuple[float, ...]:
 def _cluster_row(
     nodes: Mapping[str, Node], totals: Totals, topics: Doubles, channels: Doubles
 ) -> tuple[float, ...]:
+    """`topics` and `channels` are the sums of their columns."""
     if not totals.nodes_up:
         return GAP
-    own, theirs = np.nansum(topics, axis=0), np.nansum(channels, axis=0)
-    timeout_s = None if totals.out_s is None else theirs[3]
+    timeout_s = None if totals.out_s is None else channels[3]
     rates = totals.in_s, totals.out_s, totals.requeue_s, timeout_s
     up = [node for node in nodes.values() if node.state is NodeState.UP]
     memory = [node.memory_bytes for node in up if node.memory_bytes is not None]
     return (
         *(UNKNOWN if rate is None else rate for rate in rates),
-        own[1] + theirs[4],
-        own[2] + theirs[5],
+        topics[1] + channels[4],
+        topics[2] + channels[5],
         totals.in_flight_count,
-        theirs[7],
+        channels[7],
         sum(node.counts.client_count for node in up),
         sum(memory) if memory else UNKNOWN,
     )

@@ -133,8 +133,12 @@ class Ring:
             block[row] = make_values(index)
             await slices.pause()
         if self.counts is not None:
-            self.counts[skipped] = self.counts[self.last % self.points]
+            carried = self.counts[self.last % self.points]
+            for place in skipped:
+                self.counts[place] = carried
+                await slices.pause()
             self.counts[row] = counts
+            await slices.pause()
         self.first, self.last = first, step
 
     def forget(self, slot: int) -> None:
@@ -399,13 +403,16 @@ class HistoryTable:
             index, values = index[kept], values[kept]
             counts = counts[kept] if counts is not None else None
         before = self.totals.copy() if self.has_counts else None
+        parts = [slice(first, first + KEYS_AT_ONCE) for first in range(0, len(index), KEYS_AT_ONCE)]
         if counts is not None:
-            self._count(index, values[:, 0], counts, now)
-        await slices.pause()
+            for part in parts:
+                self._count(index[part], values[part, 0], counts[part], now)
+                await slices.pause()
         await self._finish_steps(index, values, before, now, slices)
+        await slices.pause()
         self._seen[index] = now
-        for begin in range(0, len(index), KEYS_AT_ONCE):
-            some, slots = values[begin : begin + KEYS_AT_ONCE], index[begin : begin + KEYS_AT_ONCE]
+        for part in parts:
+            some, slots = values[part], index[part]
             known = ~np.isnan(some)
             self._sums[slots] += np.where(known, some, 0)
             self._numbers[slots] += known
@@ -442,13 +449,13 @@ class HistoryTable:
     ) -> None:
         step = int(now // self.fine.step_s)
         if self._step >= 0 and step > self._step:
-            await self._write(self._step, self.means(slice(None)), before, now, slices)
+            await self._write(self._step, self.means, before, now, slices)
             gap = range(self._step + 1, step)
             if gap and now - self.at <= FILL_S:
                 filled = np.full((self.capacity, len(self.columns)), np.nan, np.float32)
                 filled[index] = values
                 for missed in gap:
-                    await self._write(missed, filled, before, now, slices)
+                    await self._write(missed, filled.__getitem__, before, now, slices)
         if step != self._step:
             self._begin_step(step)
 
@@ -465,8 +472,14 @@ class HistoryTable:
         return means.astype(np.float32)
 
     async def _write(
-        self, step: int, values: Floats, before: Doubles | None, now: float, slices: Slices
+        self,
+        step: int,
+        values: Callable[[slice], Floats],
+        before: Doubles | None,
+        now: float,
+        slices: Slices,
     ) -> None:
+        """`values` makes those of some slots: of all at once they would take long."""
         fine, coarse = self.fine, self.coarse
         if step <= fine.last:
             return  # the clock was set back
@@ -475,7 +488,8 @@ class HistoryTable:
         if fine.last >= 0 and coarse.last < whole < step // ratio:
             await coarse.write_means(whole, fine, slices)
         totals = self._totals_at((step + 1.0) * fine.step_s, before, now)
-        await fine.write(step, lambda i: values[i * BLOCK : (i + 1) * BLOCK], totals, slices)
+        await slices.pause()
+        await fine.write(step, lambda i: values(slice(i * BLOCK, (i + 1) * BLOCK)), totals, slices)
 
     def _totals_at(self, time_s: float, before: Doubles | None, now: float) -> Doubles | None:
         """Between the last tick and this one."""

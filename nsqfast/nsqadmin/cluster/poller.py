@@ -11,7 +11,7 @@ from nsqfast.nsqadmin.cluster.client import Upstream
 from nsqfast.nsqadmin.cluster.history import History
 from nsqfast.nsqadmin.cluster.members import GivenNode, LookupdWatch, Members, NodeWatch, Question
 from nsqfast.nsqadmin.cluster.model import EMPTY, Cluster, NodeState, Topic
-from nsqfast.nsqadmin.cluster.tick import Arrangement, make_tick
+from nsqfast.nsqadmin.cluster.tick import CHANNEL_UNITS, Arrangement, make_tick
 from nsqfast.nsqadmin.options import Options
 
 log = logging.getLogger("nsqadmin")
@@ -103,7 +103,7 @@ class Poller:
                 self._publish(await self._ask())
             except Exception:
                 log.exception("the cluster could not be asked")
-            await _release(last)
+            await free_topics(last)
             self.cpu_s = time.thread_time() - began_cpu_s
             self.took_s = time.monotonic() - began_s
             self.interval_s = self._interval_s()
@@ -180,11 +180,14 @@ class Poller:
         ticked.set()
 
 
-async def _release(topics: list[Topic]) -> None:
+async def free_topics(topics: list[Topic]) -> None:
     """Freeing a hundred thousand objects takes a while, too."""
     slices = Slices()
     while topics:
-        topics.pop()
+        channels = list(topics.pop().channels.values())
+        while channels:
+            channels.pop()
+            await slices.pause(CHANNEL_UNITS)
         await slices.pause()
 
 

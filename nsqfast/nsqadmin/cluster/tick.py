@@ -35,6 +35,9 @@ from nsqfast.nsqadmin.cluster.samples import Layout, Sample, find_rows, index_na
 from nsqfast.nsqadmin.cluster.sums import RowPlaces, Sums, find_places, read_rows, sum_rows
 
 ChannelName = tuple[str, str]
+CHANNEL_UNITS = (
+    8  # of a budget: making one takes some microseconds, and one topic may have all of them
+)
 
 
 @dataclass(slots=True)
@@ -166,6 +169,7 @@ async def _make_topics(
             (_, own_name), own_queue, (own_slope, oldest_s, *rest) = channel
             trend = known_or_none(own_slope), known_or_none(oldest_s), *rest
             own[own_name] = Channel(name, own_name, *own_queue, *trend)
+            await slices.pause(CHANNEL_UNITS)
             channel = next(every, None)
         counts, parts, rates = queue
         made[name] = Topic(name, counts, parts, own, rates, known_or_none(slope), size)
