@@ -192,7 +192,6 @@ def test_few_connections_are_kept(broker, topic):
 FORKING = """
 import os, sys
 import pyarrow as pa
-from nsqfast.spark.sink import connection
 from nsqfast.spark.sink.options import parse_options
 from nsqfast.spark.sink.writer import publish_partition
 
