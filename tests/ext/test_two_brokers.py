@@ -1,5 +1,8 @@
-"""Two brokers in one process share neither a clock that stands nor what one of them was late by."""
+"""Two brokers in one process share neither a clock that stands, nor what one of them was late by, nor how short
+descriptors are.
+"""
 
+import os
 import threading
 import time
 
@@ -78,3 +81,23 @@ def test_a_loop_that_is_late_is_late_for_its_brokers_alone(brokers, is_same_thre
     # Blocked clients go on in the next turn, but for a turn that was late.
     counts = [[len(ids(peer.receive())) for _ in range(2)] for peer in peers]
     assert counts == [[PART, PART]] * 2 if is_same_thread else [[2 * PART, 0]] * 2
+
+
+@pytest.mark.parametrize("opens_it", [False, True])
+def test_descriptors_are_short_for_who_has_opened_a_high_one(tmp_path, opens_it):
+    one, other = [make_registry(tmp_path / name, mem_queue_size=0) for name in ("one", "other")]
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+    one.topics.ensure("t0").put(b"x")
+    file = os.open(tmp_path, os.O_RDONLY)
+    below = [os.dup(file) for _ in range(100)]
+    (one if opens_it else other).durability.store.syncer.request_fd(file)
+    for each in (file, *below):
+        os.close(each)
+    syncer = one.durability.store.syncer
+    syncer.short_from = below[len(below) // 2]
+    for number in range(1, 5):
+        one.topics.ensure(f"t{number}").put(b"x")
+    assert (len(syncer.open_queues) < 5) == opens_it
+    for registry in (one, other):
+        registry.topics.close()

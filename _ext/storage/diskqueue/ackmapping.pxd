@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int64_t, uint64_t
 
-from nsqfast._ext.storage.diskqueue.syncer cimport OpenFile
+from nsqfast._ext.storage.diskqueue.syncer cimport OpenFile, Syncer
 
 
 cdef extern from "storage/diskqueue/mapping.h" nogil:
@@ -77,7 +77,7 @@ cdef class AckMapping:
 
     cdef bint is_kept(self) noexcept
     cdef bint is_cut(self) noexcept
-    cdef OpenFile *open(self) except? NULL
+    cdef OpenFile *open(self, Syncer syncer) except? NULL
 
 
 # For tests: map at most so many; 0: as many as Linux allows.

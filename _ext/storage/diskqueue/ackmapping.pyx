@@ -17,7 +17,7 @@ from posix.unistd cimport close, pread
 import logging
 import os
 
-from nsqfast._ext.storage.diskqueue.syncer cimport drop_file, open_file
+from nsqfast._ext.storage.diskqueue.syncer cimport drop_file
 
 cdef extern from "Python.h":
     void Py_FatalError(const char *message) noexcept
@@ -227,14 +227,14 @@ cdef class AckMapping:
             return errno == ENOENT
         return found.st_ino != self.inode or <size_t>found.st_size != self.size
 
-    cdef OpenFile *open(self) except? NULL:
+    cdef OpenFile *open(self, Syncer syncer) except? NULL:
         """Open it for a sync; the caller drops it. NULL: the file is missing, or another one."""
         cdef struct_stat found
         cdef OpenFile *file
         if not self.is_kept():
             return NULL
         try:
-            file = open_file(os.open(self.path, os.O_RDWR | os.O_CLOEXEC))
+            file = syncer.open_file(os.open(self.path, os.O_RDWR | os.O_CLOEXEC))
         except FileNotFoundError:
             return NULL
         if fstat(file.fd, &found) or found.st_ino != self.inode:

@@ -5,7 +5,7 @@ from libc.stdint cimport int64_t, uint64_t
 from nsqfast._ext.core.message cimport Delivery
 from nsqfast._ext.storage.diskqueue.reader cimport DiskReader
 from nsqfast._ext.storage.diskqueue.segment cimport Segment
-from nsqfast._ext.storage.diskqueue.syncer cimport OpenFile
+from nsqfast._ext.storage.diskqueue.syncer cimport OpenFile, Syncer
 
 
 cdef struct Entry:
@@ -28,7 +28,7 @@ cdef class Deadlines:
     cdef size_t capacity
 
     cdef int add(self, uint64_t id, int64_t due_ns) except -1
-    cdef OpenFile *write(self, str path) except NULL
+    cdef OpenFile *write(self, str path, Syncer syncer) except NULL
     cdef int widen(self, size_t capacity) except -1
     cdef uint64_t check(self) noexcept
     cdef bint parse(self, bytes data) except *

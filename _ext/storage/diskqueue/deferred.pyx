@@ -17,7 +17,7 @@ import os
 from nsqfast._ext.core.message cimport Message, delivery_new, id_of_record, message_load
 from nsqfast._ext.storage.diskqueue.position cimport DiskPosition
 from nsqfast._ext.storage.diskqueue.segment import segment_path
-from nsqfast._ext.storage.diskqueue.syncer cimport drop_file, open_file
+from nsqfast._ext.storage.diskqueue.syncer cimport drop_file
 
 cdef extern from "core/check.h" nogil:
     uint64_t check_numbers "nsq_check"(const uint64_t *numbers, uint64_t count)
@@ -54,9 +54,10 @@ cdef class Deadlines:
         numbers[1] = check_numbers(<uint64_t *>self.entries, self.head.count * (sizeof(Entry) // 8))
         return check_numbers(numbers, 2)
 
-    cdef OpenFile *write(self, str path) except NULL:
+    cdef OpenFile *write(self, str path, Syncer syncer) except NULL:
         """Write the file; return it to be synced, the caller drops it."""
-        cdef OpenFile *file = open_file(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600))
+        cdef int fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        cdef OpenFile *file = syncer.open_file(fd)
         self.head.magic = MAGIC
         self.head.check = self.check()
         try:

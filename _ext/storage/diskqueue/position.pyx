@@ -202,7 +202,7 @@ cdef class DiskPosition:
         draft = self.prefix + "meta.dat.1.tmp"
         self.syncer.make_room()
         try:
-            file = draft_meta(draft, self.text_of(numbers))
+            file = draft_meta(draft, self.text_of(numbers), self.syncer)
         except OSError as error:
             raise self.syncer.health.fail("write", draft, error.errno) from None
         try:
@@ -235,7 +235,7 @@ cdef class DiskPosition:
         self.drop_meta()
         numbers, draft = self.meta_now(), self.prefix + "meta.dat.0.tmp"
         try:
-            file = draft_meta(draft, self.text_of(numbers))
+            file = draft_meta(draft, self.text_of(numbers), self.syncer)
             try:
                 # Often done when descriptors run short: so none is kept for the old file.
                 install_meta(draft, self.prefix, numbers, self.acks, None)

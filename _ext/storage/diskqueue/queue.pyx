@@ -158,7 +158,7 @@ cdef class DiskQueue(FileOwner):
         cdef uint64_t ticket = 0
         if self.deadlines is not None:
             try:
-                file = self.deadlines.write(position.prefix + "deferred.dat")
+                file = self.deadlines.write(position.prefix + "deferred.dat", position.syncer)
             except OSError as error:
                 log.error("DISKQUEUE(%s) deferred messages will be due at once - %s", position.name, error.strerror)
             else:
@@ -178,7 +178,7 @@ cdef class DiskQueue(FileOwner):
                 has_changed = True
             elif position.acks is not None and position.acks.finish():
                 has_changed = True
-                file = position.acks.open()
+                file = position.acks.open(position.syncer)
                 if file is not NULL:
                     ticket = position.syncer.request(file)
                     drop_file(file)

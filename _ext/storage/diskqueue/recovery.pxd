@@ -25,7 +25,7 @@ cdef class Recovered:
 
 
 cdef Recovered recover(str name, str prefix)
-cdef OpenFile *draft_meta(str draft, str text) except NULL
+cdef OpenFile *draft_meta(str draft, str text, Syncer syncer) except NULL
 cdef int install_meta(str draft, str prefix, list numbers, AckFile acks, Syncer syncer) except -1
 cdef str meta_of(list numbers)
 cdef int64_t record_start(str prefix, int64_t file, int64_t position) except -1

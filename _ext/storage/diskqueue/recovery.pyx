@@ -22,7 +22,7 @@ from nsqfast._ext.storage.diskqueue.segment cimport Span
 from nsqfast._ext.storage.diskqueue.segment import (
     is_untouched, save_damaged, segment_numbers, segment_path, segments_between,
 )
-from nsqfast._ext.storage.diskqueue.syncer cimport drop_file, open_file
+from nsqfast._ext.storage.diskqueue.syncer cimport drop_file
 
 log = logging.getLogger("nsqd")
 
@@ -354,10 +354,11 @@ cdef str meta_of(list numbers):
     return f"{depth}\n{read_file},{read_position}\n{write_file},{write_position}\n"
 
 
-cdef OpenFile *draft_meta(str draft, str text) except NULL:
+cdef OpenFile *draft_meta(str draft, str text, Syncer syncer) except NULL:
     """Write the metadata under another name, without syncing it."""
     cdef bytes data = text.encode()
-    cdef OpenFile *file = open_file(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600))
+    cdef int fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    cdef OpenFile *file = syncer.open_file(fd)
     try:
         if os.write(file.fd, data) != len(data):
             raise OSError(28, os.strerror(28))

@@ -17,9 +17,6 @@ cdef extern from "storage/diskqueue/syncer.h" nogil:
     void drop_file "nsq_file_drop"(OpenFile *file)
 
 
-cdef OpenFile *open_file(int fd) except NULL            # takes the descriptor over
-
-
 cdef class Syncer:
     cdef Worker *worker                  # NULL until the first request, and after close()
     cdef uintptr_t *pending              # files, a reference each; with the lowest bit set for their whole file system
@@ -34,6 +31,7 @@ cdef class Syncer:
     cdef readonly object open_queues     # OrderedDict: those with open data files, in the order of opening
     cdef public Py_ssize_t open_max      # how many may have
     cdef public Py_ssize_t short_from    # a descriptor with this number or a higher one means that hardly any is left
+    cdef Py_ssize_t lately_opened        # the highest of the descriptors opened lately, see open_file(); -1 = none was
     cdef object waiting                  # queues whose cursors wait for a batch
     cdef readonly int error_errno        # the first failure not yet reported by completed(); 0 = none
     cdef uint64_t sync_count             # fsyncs done when the last batch ended
@@ -45,6 +43,7 @@ cdef class Syncer:
 
     cdef dict folders                    # path -> Folder; kept open, since their names are synced again and again
 
+    cdef OpenFile *open_file(self, int fd) except NULL      # takes the descriptor over
     cdef uint64_t request(self, OpenFile *file) except 0
     cdef uint64_t request_folder(self, str path) except 0
     cdef uint64_t request_all(self, str path) except 0

@@ -49,29 +49,12 @@ cdef extern from "storage/diskqueue/syncer.h" nogil:
     OpenFile *share_fd "nsq_file_open"(int fd)
 
 
-# The highest descriptor number opened lately: the kernel returns the lowest free one. A lower number decreases this by
-# one only, since a single descriptor may have become free far below.
-cdef int lately_opened = -1
-
-
-cdef OpenFile *open_file(int fd) except NULL:
-    global lately_opened
-    cdef OpenFile *file = share_fd(fd)
-    lately_opened = max(fd, lately_opened - 1)
-    if file is NULL:
-        raise MemoryError
-    return file
-
-
 cdef Py_ssize_t descriptor_limit() except -1:
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return 1 << 30 if limit == resource.RLIM_INFINITY else limit
 
 
 cdef class Folder:
-    def __cinit__(self, str path):
-        self.file = open_file(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
-
     def __dealloc__(self):
         if self.file is not NULL:
             drop_file(self.file)
@@ -93,11 +76,21 @@ cdef class Syncer:
         self.open_queues = OrderedDict()
         self.open_max = max(descriptor_limit() // OPEN_SHARE, 4)
         self.short_from = descriptor_limit() - SHORT_COUNT
+        self.lately_opened = -1
         self.failed_ticket = self.all_ticket = 0
         self.waiting = deque()
 
     def __dealloc__(self):
         self.stop()
+
+    cdef OpenFile *open_file(self, int fd) except NULL:
+        """The kernel returns the lowest free number, so a high one tells that descriptors run short. A lower one then
+        decreases what is known by one only, since a single descriptor may have become free far below."""
+        cdef OpenFile *file = share_fd(fd)
+        self.lately_opened = max(<Py_ssize_t> fd, self.lately_opened - 1)
+        if file is NULL:
+            raise MemoryError
+        return file
 
     cdef uint64_t request(self, OpenFile *file) except 0:
         """Return the ticket whose batch will flush the file. The caller may drop it at once."""
@@ -124,8 +117,11 @@ cdef class Syncer:
 
     cdef int open_folder(self, str path) except -1:
         """Open it before descriptors run out."""
+        cdef Folder folder
         if path not in self.folders:
-            self.folders[path] = Folder(path)
+            folder = Folder()
+            folder.file = self.open_file(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+            self.folders[path] = folder
         return 0
 
     # Removing
@@ -219,7 +215,7 @@ cdef class Syncer:
         """Called before a file is opened: wait for the files being synced if there are too many, or if descriptors run
         short, but not if a caller was promised the open batch, which is still incomplete. Return whether descriptors
         run short."""
-        cdef bint is_short = lately_opened >= self.short_from
+        cdef bint is_short = self.lately_opened >= self.short_from
         cdef bint is_crowded = self.pending_size + self.running_size > <size_t> self.open_max
         if (is_short or is_crowded) and not self.is_promised:
             self.wait(self.last_ticket())
@@ -336,7 +332,7 @@ cdef class Syncer:
         cdef int copy = dup(fd)
         if copy < 0:
             raise OSError(errno, os.strerror(errno))
-        cdef OpenFile *file = open_file(copy)
+        cdef OpenFile *file = self.open_file(copy)
         try:
             return self.request(file)
         finally:

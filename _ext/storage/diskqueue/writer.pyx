@@ -22,7 +22,7 @@ from nsqfast._ext.storage.diskqueue.hollow cimport is_hollow, seal
 from nsqfast._ext.storage.diskqueue.reader import remove
 from nsqfast._ext.storage.diskqueue.segment cimport RECORD_HEADER_SIZE, RECORD_SIZE_MIN
 from nsqfast._ext.storage.diskqueue.segment import segment_path
-from nsqfast._ext.storage.diskqueue.syncer cimport OpenFile, drop_file, open_file
+from nsqfast._ext.storage.diskqueue.syncer cimport OpenFile, drop_file
 
 cdef enum:
     # A larger batch buffer is freed after use.
@@ -214,7 +214,7 @@ cdef class DiskWriter:
         position.acks.clear(position.written, position.written + self.gathered_count)
         if not position.acks.is_synced:
             # A new ack file: after a power failure its header has what the metadata may have lost.
-            file = position.acks.open()
+            file = position.acks.open(position.syncer)
             if file is not NULL:
                 position.syncer.request(file)
                 drop_file(file)
@@ -248,7 +248,7 @@ cdef class DiskWriter:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | (os.O_TRUNC if fresh else 0), 0o600)
         except OSError as error:
             raise position.syncer.health.fail("open", path, error.errno) from None
-        self.output = open_file(fd)
+        self.output = position.syncer.open_file(fd)
         return 0
 
     cdef int write_all(self) except -1:
