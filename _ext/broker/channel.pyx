@@ -2,7 +2,7 @@
 
 import logging
 
-from libc.stdint cimport INT64_MAX, int64_t, uint64_t
+from libc.stdint cimport int64_t, uint64_t
 
 from nsqfast._ext.broker.consumer cimport DisconnectLater
 from nsqfast._ext.broker.deferrals cimport begin_deferral
@@ -11,8 +11,8 @@ from nsqfast._ext.core.heap cimport HeapNode
 from nsqfast._ext.core.histogram cimport record
 from nsqfast._ext.core.in_flight cimport InFlightQueue, oldest_published
 from nsqfast._ext.core.limits cimport DISK_RETRY_NS
-from nsqfast._ext.core.memory cimport MEMORY_FULL, MEMORY_SLOW, account
-from nsqfast._ext.storage.disposal cimport Disposal, drop_heap
+from nsqfast._ext.core.memory cimport MEMORY_FULL, MEMORY_SLOW
+from nsqfast._ext.storage.disposal cimport Disposal
 from nsqfast._ext.storage.engine cimport disk_depth, has_next
 
 from nsqfast.wire.names import is_ephemeral
@@ -30,26 +30,22 @@ cdef class Channel(MessageQueue):
         self.ephemeral = is_ephemeral(name)
         self.backlog = backlog
         self.store, self.timers = store, store.timers
+        self.account = store.broker_memory.account
         self.clock = self.timers.clock
         self.latency = None
         if store.settings.latency_window_ns:
             self.latency = Latency(store.settings.latency_window_ns)
         self.histogram = Histogram() if store.settings.has_histogram else None
-        self.table = InFlightTable()
-        self.timeouts = Timeouts()
+        self.table = InFlightTable(store.broker_memory)
+        self.timeouts = Timeouts(store.broker_memory)
         self.returning = []
-        self.deferred = DeferredHeap()
+        self.deferred = DeferredHeap(store.broker_memory)
         self.members = {}
         self.ready = ReadyRing()
         self.on_last_left = on_last_left
         self.random_state = 0x2545F4914F6CDD1D
         backlog.taker = self
         self.restore_deferred()
-
-    def __dealloc__(self):
-        cdef Budget endless = Budget(0, INT64_MAX)
-        if self.deferred is not None:
-            drop_heap(self.deferred, &endless)
 
     # -- in ------------------------------------------------------------------------------------------------------------
 
@@ -96,7 +92,7 @@ cdef class Channel(MessageQueue):
                 continue
             if now_ns == 0:
                 now_ns = self.clock.monotonic_ns()
-            if account.level >= MEMORY_SLOW and self.must_wait():
+            if self.account.level >= MEMORY_SLOW and self.must_wait():
                 return self.rearm(now_ns + DISK_RETRY_NS)
             try:
                 if not self.deliver_next(consumer, now_ns):
@@ -113,7 +109,7 @@ cdef class Channel(MessageQueue):
         """Memory is short, and a message from disk would take more of it; but one at a time always gets through."""
         if self.backlog.memory.size:
             return False
-        return self.table.size > 0 or (account.level >= MEMORY_FULL and self.deferred.size > 0)
+        return self.table.size > 0 or (self.account.level >= MEMORY_FULL and self.deferred.size > 0)
 
     cdef bint deliver_next(self, Consumer consumer, int64_t now_ns) except -1:
         """Deliver the next message to it; False: there was none (all that was left is damaged), or not yet."""
@@ -158,7 +154,7 @@ cdef class Channel(MessageQueue):
     cdef int join(self, Consumer consumer) except -1:
         self.last_number += 1
         consumer.number = self.last_number
-        consumer.in_flight_queue = InFlightQueue()
+        consumer.in_flight_queue = InFlightQueue(self.store.broker_memory)
         consumer.held_since_ns = self.clock.monotonic_ns()
         self.members[consumer.number] = consumer
         return 0
@@ -340,8 +336,8 @@ cdef class Channel(MessageQueue):
         for queue in self.in_flight_queues():
             disposal.add_queue(queue.take_all())
         disposal.add_heap(self.deferred)
-        self.table = InFlightTable()
-        self.deferred = DeferredHeap()
+        self.table = InFlightTable(self.store.broker_memory)
+        self.deferred = DeferredHeap(self.store.broker_memory)
         self.returning = []
         return 0
 
@@ -368,7 +364,7 @@ cdef class Channel(MessageQueue):
         cdef Consumer consumer
         cdef Delivery *delivery
         cdef int64_t to_wall_ns = self.clock.wall_ns() - self.clock.monotonic_ns()
-        self.table = InFlightTable()
+        self.table = InFlightTable(self.store.broker_memory)
         for queue in self.returning:
             while queue.size:
                 delivery = queue.peek()

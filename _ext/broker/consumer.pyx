@@ -5,6 +5,7 @@ cimport cython
 from nsqfast._ext.core.budget cimport Budget, begin_part, is_spent
 from nsqfast._ext.core.clock cimport monotonic_ns
 from nsqfast._ext.core.heap cimport HeapNode
+from nsqfast._ext.core.memory cimport Memory
 
 cdef enum:
     # Messages in flight that are examined to find the one that was delivered first: half a millisecond.
@@ -124,8 +125,8 @@ cdef class Timeouts:
     others.
     """
 
-    def __init__(self):
-        self.heap = DeadlineHeap()
+    def __init__(self, Memory memory not None):
+        self.heap = DeadlineHeap(memory)
 
     cdef int put(self, Consumer consumer, int64_t deadline_ns) except -1:
         """Nothing in its in-flight queue times out before that."""

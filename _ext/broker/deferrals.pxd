@@ -4,6 +4,7 @@ from libc.stdint cimport uint64_t
 
 from nsqfast._ext.core.heap cimport DeadlineHeap
 from nsqfast._ext.core.in_flight cimport InFlightQueue, InFlightTable
+from nsqfast._ext.core.memory cimport Memory
 from nsqfast._ext.core.message cimport Delivery, Message
 from nsqfast._ext.storage.engine cimport ChannelStore
 
@@ -15,6 +16,7 @@ cdef class DeferredHeap(DeadlineHeap):
 
 
 cdef class DeferredList:
+    cdef Memory memory
     cdef InFlightQueue queue     # of deliveries without a deadline, and so in the order of the pushes
     cdef InFlightTable told      # as above
 

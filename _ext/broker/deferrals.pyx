@@ -4,6 +4,8 @@ others cost nothing: not a byte more, and one comparison.
 A message that was delivered and is deferred again is not in the table: whoever gives it back has a reason.
 """
 
+from libc.stdint cimport uint32_t
+
 from nsqfast._ext.core.in_flight cimport Entry
 from nsqfast._ext.core.heap cimport HeapNode
 from nsqfast._ext.core.message cimport delivery_free, delivery_new, message_keep
@@ -21,10 +23,16 @@ cdef inline Delivery *find_in(InFlightTable told, uint64_t id) noexcept:
 cdef class DeferredHeap(DeadlineHeap):
     """What a channel defers, by the time when it is due."""
 
+    def __dealloc__(self):
+        # A broker that is dropped without close() must not leak.
+        cdef uint32_t i
+        for i in range(self.size):
+            delivery_free(<Delivery *> self.nodes[i])
+
     cdef int push(self, HeapNode *node) except -1:
         if is_listed(<Delivery *> node):
             if self.told is None:
-                self.told = InFlightTable()
+                self.told = InFlightTable(<Memory> self.account.owner)
             self.told.insert(<Delivery *> node)
         return DeadlineHeap.push(self, node)
 
@@ -41,13 +49,14 @@ cdef class DeferredHeap(DeadlineHeap):
 cdef class DeferredList:
     """What a topic defers until it has a channel, in the order in which it came."""
 
-    def __init__(self):
-        self.queue = InFlightQueue()
+    def __init__(self, Memory memory not None):
+        self.memory = memory
+        self.queue = InFlightQueue(memory)
 
     cdef int push(self, Delivery *delivery) except -1:
         if is_listed(delivery):
             if self.told is None:
-                self.told = InFlightTable()
+                self.told = InFlightTable(self.memory)
             self.told.insert(delivery)
         return self.queue.push(delivery)
 
@@ -75,7 +84,7 @@ cdef class DeferredList:
 
 cdef Delivery *begin_deferral(ChannelStore backlog, Message *message) except NULL:
     """Return a delivery to be kept outside the queue until it is due. OSError: its storage does not take it."""
-    cdef Delivery *delivery = delivery_new(message)
+    cdef Delivery *delivery = delivery_new(backlog.memory.account, message)
     if delivery is NULL:
         raise MemoryError
     message_keep(message)

@@ -6,6 +6,7 @@ from nsqfast._ext.broker.channel cimport Channel
 from nsqfast._ext.broker.topic cimport Topic
 from nsqfast._ext.core.budget cimport Budget
 from nsqfast._ext.core.limits cimport PEEK_COUNT_MAX
+from nsqfast._ext.core.memory cimport Account
 from nsqfast._ext.core.message cimport Delivery, Message
 from nsqfast._ext.storage.scan cimport Quest, QueuePlace, Scan
 
@@ -27,6 +28,7 @@ cdef enum Phase:
 
 
 cdef class Picker:
+    cdef Account *account        # of the channel's broker
     cdef Channel channel
     cdef Topic target            # of copies; None: nothing is copied
     cdef Action action

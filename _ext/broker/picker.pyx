@@ -21,12 +21,13 @@ from nsqfast._ext.core.budget cimport begin_part, is_spent
 from nsqfast._ext.core.clock cimport now_monotonic
 from nsqfast._ext.core.heap cimport HeapNode
 from nsqfast._ext.core.limits cimport PEEK_COUNT_MAX, PEEK_NEEDLE_SIZE_MAX, PEEK_SCAN_MAX, PEEK_SEARCH_SIZE_MAX
-from nsqfast._ext.core.memory cimport account, charge
-from nsqfast._ext.core.message cimport delivery_new, id_from_hex, prefetch, put_be32
+from nsqfast._ext.core.memory cimport account_of, charge, leave_account
+from nsqfast._ext.core.message cimport (
+    delivery_new, free_pinned, id_from_hex, pin_deliveries, prefetch, put_be32, unpin_deliveries,
+)
 from nsqfast._ext.core.ring cimport Ring
 from nsqfast._ext.storage.scan cimport AT_END, DAMAGED, GONE, NO_MEMORY, UNREADABLE, is_wanted, memmem
 
-from nsqfast._ext.core.message import free_pinned, pin_deliveries, unpin_deliveries
 from nsqfast.wire.refusals import NotTakenError
 
 cdef enum:
@@ -72,6 +73,7 @@ cdef class Picker:
         cdef Py_ssize_t i
         cdef bytes id
         assert self.picked is NULL and len(ids) <= PEEK_COUNT_MAX and len(needle) <= PEEK_NEEDLE_SIZE_MAX
+        self.account = account_of(channel.store.broker_memory)
         self.channel, self.target = channel, target
         self.action = <Action> <int> ACTIONS.index(action)
         assert (target is not None) == (self.action == COPY or self.action == MOVE)
@@ -93,7 +95,7 @@ cdef class Picker:
         self.suspects = <Delivery **> malloc((max(channel.deferred.size, channel.table.size) + 1) * sizeof(Delivery *))
         if self.suspects is NULL:
             raise MemoryError
-        pin_deliveries()
+        pin_deliveries(self.account)
         self.is_pinning = True
         if state == "deferred":
             self.note_deferred()
@@ -102,9 +104,10 @@ cdef class Picker:
 
     def __dealloc__(self):
         if self.is_pinning:
-            unpin_deliveries()
-            free_pinned(INT64_MAX)
-        charge(&account, -<int64_t> self.copies_capacity)
+            unpin_deliveries(self.account)
+        if self.account is not NULL:
+            free_pinned(self.account, INT64_MAX)
+        leave_account(self.account, <int64_t> self.copies_capacity)
         free(self.suspects)
         free(self.suspect_ids)
         free(self.picked)
@@ -190,7 +193,7 @@ cdef class Picker:
         elif self.phase == HELD:
             self.pick_held(&budget)
         elif self.phase == FREEING:
-            self.phase = OVER if free_pinned(FREED_MAX) else FREEING
+            self.phase = OVER if free_pinned(self.account, FREED_MAX) else FREEING
         elif self.phase == SEARCHING:
             self.end_scan()
         elif self.phase == ON_DISK:
@@ -238,7 +241,7 @@ cdef class Picker:
         if self.action == COPY:
             return units
         if delivery is NULL:
-            delivery = delivery_new(message)
+            delivery = delivery_new(self.account, message)
             if delivery is NULL:
                 raise MemoryError
         self.channel.backlog.memory.take_out(i)
@@ -268,7 +271,7 @@ cdef class Picker:
                 break
         self.seen_count = i
         if i == self.suspect_count:
-            unpin_deliveries()
+            unpin_deliveries(self.account)
             self.is_pinning, self.phase = False, FREEING
         self.end_part()
         return self.channel.pump()
@@ -307,7 +310,7 @@ cdef class Picker:
             copies = <char *> realloc(self.copies, capacity)
             if copies is NULL:
                 raise MemoryError
-            charge(&account, <int64_t> (capacity - self.copies_capacity))
+            charge(self.account, <int64_t> (capacity - self.copies_capacity))
             self.copies, self.copies_capacity = copies, capacity
         put_be32(self.copies + self.copies_size, <uint32_t> size)
         memcpy(self.copies + self.copies_size + 4, body, size)

@@ -4,11 +4,13 @@ from nsqfast._ext.broker.durability cimport Durability
 from nsqfast._ext.broker.topics cimport Topics
 from nsqfast._ext.broker.turn cimport Turn
 from nsqfast._ext.core.heap cimport Timers
+from nsqfast._ext.core.memory cimport Memory
 from nsqfast._ext.core.settings cimport Settings
 
 
 cdef class Registry:
     cdef readonly Settings settings
+    cdef readonly Memory memory
     cdef readonly Timers timers
     cdef readonly Durability durability
     cdef readonly Topics topics

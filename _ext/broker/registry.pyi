@@ -6,10 +6,12 @@ from nsqfast._ext.broker.durability import Durability
 from nsqfast._ext.broker.topics import Topics
 from nsqfast._ext.broker.turn import Turn
 from nsqfast._ext.core.heap import Timers
+from nsqfast._ext.core.memory import Memory
 from nsqfast._ext.core.settings import Settings
 
 class Registry:
     settings: Settings
+    memory: Memory
     timers: Timers
     durability: Durability
     topics: Topics

@@ -8,7 +8,8 @@ cdef class Registry:
 
     def __init__(self, object options, object make_topics=Topics):
         self.settings = Settings(options)
-        self.timers = Timers()
-        self.durability = Durability(open_store(self.settings, self.timers))
+        self.memory = Memory(options.max_memory)
+        self.timers = Timers(self.memory)
+        self.durability = Durability(open_store(self.settings, self.timers, self.memory))
         self.topics = make_topics(self.durability)
         self.turn = Turn(self.durability)

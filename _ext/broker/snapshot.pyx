@@ -162,7 +162,7 @@ cdef class Snapshot:
     cdef int collect_in_flight(self, Channel channel) except -1:
         """Those that time out first come first."""
         cdef Delivery *delivery
-        cdef QueuesOrder order = QueuesOrder(channel.in_flight_queues())
+        cdef QueuesOrder order = QueuesOrder(channel.in_flight_queues(), channel.store.broker_memory)
         cdef int64_t skip = self.offset
         self.depth = self.total = <int64_t> channel.table.size
         self.members = channel.members.copy()

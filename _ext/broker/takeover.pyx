@@ -12,7 +12,7 @@ from libc.stdlib cimport free, malloc
 from nsqfast._ext.broker.fanout cimport FAN_MAX, drop_fresh
 from nsqfast._ext.core.budget cimport begin_part, is_spent
 from nsqfast._ext.core.clock cimport monotonic_ns
-from nsqfast._ext.core.memory cimport MEMORY_SLOW, account
+from nsqfast._ext.core.memory cimport MEMORY_SLOW
 from nsqfast._ext.core.message cimport delivery_free
 from nsqfast._ext.storage.engine cimport disk_depth
 
@@ -98,7 +98,7 @@ cdef class Takeover:
     cdef int batch_max(self, bint is_owed) noexcept:
         cdef uint64_t most = FAN_MAX // <uint64_t> len(self.channels)
         most = max(<uint64_t> BATCH_MIN, min(<uint64_t> BATCH_MAX, most))
-        if account.level >= MEMORY_SLOW:
+        if self.durability.store.broker_memory.account.level >= MEMORY_SLOW:
             return 1
         return <int> (min(most, self.owed) if is_owed else most)
 

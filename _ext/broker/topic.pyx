@@ -10,7 +10,7 @@ from nsqfast._ext.broker.fanout cimport Fanout, count_postponed, is_large
 from nsqfast._ext.broker.takeover cimport AHEAD, PART_OVER, PASSED_ALL, PENDING, Progress, Takeover
 from nsqfast._ext.core.budget cimport Budget, begin_part, is_spent
 from nsqfast._ext.core.limits cimport DISK_RETRY_NS
-from nsqfast._ext.core.memory cimport MEMORY_SLOW, account
+from nsqfast._ext.core.memory cimport MEMORY_SLOW
 from nsqfast._ext.core.message cimport Delivery, get_be32, message_drop, message_new
 from nsqfast._ext.storage.engine cimport disk_depth
 
@@ -39,11 +39,12 @@ cdef class Topic(PostponingQueue):
         self.ephemeral = is_ephemeral(name)
         self.durability = durability
         self.clock = durability.timers.clock
+        self.account = durability.store.broker_memory.account
         self.guid = GuidFactory(durability.settings.node_id)
         self.store = durability.store.open_topic(name, self.ephemeral)
         self.backlog = self.store.own
         self.backlog.taker = self
-        self.deferred = DeferredList()
+        self.deferred = DeferredList(durability.store.broker_memory)
         self.channel_list = []
         self.fanout = Fanout(self.store, self.channel_list)
         self.takeover = Takeover(durability, self.store, self.deferred, self.channel_list)
@@ -60,7 +61,7 @@ cdef class Topic(PostponingQueue):
         """Publish one message; return the ticket that its OK has to wait for. NotTakenError: it was not taken."""
         cdef bint is_spread, is_durable = self.durability.settings.is_durable
         self.refuse_if_exiting()
-        if defer_ms and account.level >= MEMORY_SLOW:
+        if defer_ms and self.account.level >= MEMORY_SLOW:
             # A deferred message stays in memory until it is due.
             raise NotTakenError("no memory left for deferred messages", "memory")
         if is_durable and defer_ms:
@@ -160,7 +161,7 @@ cdef class Topic(PostponingQueue):
                   int64_t monotonic, bint is_spread, bint is_alone) except -1:
         """Put the message; return whether it went to the channels. is_alone: unless a write is gathered, all of them
         have it when this returns, and none after an OSError."""
-        cdef Message *message = message_new(body, <uint32_t> size, wall, self.guid.next(wall))
+        cdef Message *message = message_new(self.account, body, <uint32_t> size, wall, self.guid.next(wall))
         if message is NULL:
             raise MemoryError
         message.defer_ms, message.is_told = <uint64_t> defer_ms, is_told

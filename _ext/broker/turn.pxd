@@ -7,10 +7,12 @@ from nsqfast._ext.broker.durability cimport Durability
 from nsqfast._ext.core.budget cimport Budget
 from nsqfast._ext.core.busy_poll cimport BusyPoll
 from nsqfast._ext.core.heap cimport Timed, Timers
+from nsqfast._ext.core.memory cimport Memory
 
 
 cdef class MemoryRelease(Timed):
     cdef Timers timers
+    cdef Memory memory
 
     cdef int check(self) except -1
     cdef int on_deadline(self, int64_t now_ns) except -1

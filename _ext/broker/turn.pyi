@@ -4,9 +4,10 @@ from typing import Any
 from nsqfast._ext.broker.consumer import Client
 from nsqfast._ext.broker.durability import Durability
 from nsqfast._ext.core.heap import Timed, Timers
+from nsqfast._ext.core.memory import Memory
 
 class MemoryRelease(Timed):
-    def __init__(self, timers: Timers) -> None: ...
+    def __init__(self, timers: Timers, memory: Memory) -> None: ...
 
 class Turn:
     schedule_end: Callable[[], object] | None

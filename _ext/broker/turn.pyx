@@ -10,7 +10,7 @@ from collections import deque
 from nsqfast._ext.core.budget cimport begin_part, count_overspent, is_spent
 from nsqfast._ext.core.clock cimport monotonic_ns
 from nsqfast._ext.core.limits cimport COSTLY_COUNT_MAX, END_COUNT_MAX, SLABS_KEPT_MIN, STORED_COUNT_MAX
-from nsqfast._ext.core.memory cimport SLAB_SIZE, account
+from nsqfast._ext.core.memory cimport SLAB_SIZE, Account
 from nsqfast._ext.core.message cimport release_slabs, slabs_kept
 
 cdef enum:
@@ -32,20 +32,22 @@ cdef int64_t RELEASE_STEP_NS = 250000000
 cdef class MemoryRelease(Timed):
     """Gives back, little by little, the memory that drained queues left behind."""
 
-    def __init__(self, Timers timers):
-        self.timers = timers
+    def __init__(self, Timers timers, Memory memory not None):
+        self.timers, self.memory = timers, memory
 
     cdef int check(self) except -1:
+        cdef Account *account = self.memory.account
         if account.spare and account.used + account.spare > account.full:
-            release_slabs(<uint32_t> ((account.used + account.spare - account.full) // SLAB_SIZE + 1))
-        if slabs_kept() > SLABS_KEPT_MIN and not self.is_armed:
+            release_slabs(account, <uint32_t> ((account.used + account.spare - account.full) // SLAB_SIZE + 1))
+        if slabs_kept(account) > SLABS_KEPT_MIN and not self.is_armed:
             self.timers.arm(self, monotonic_ns() + RELEASE_STEP_NS)
         return 0
 
     cdef int on_deadline(self, int64_t now_ns) except -1:
-        cdef uint32_t kept = slabs_kept()
+        cdef uint32_t kept = slabs_kept(self.memory.account)
         if kept > SLABS_KEPT_MIN:
-            release_slabs(min(RELEASE_MAX, (kept - SLABS_KEPT_MIN + RELEASE_SHARE - 1) // RELEASE_SHARE))
+            release_slabs(self.memory.account,
+                          min(RELEASE_MAX, (kept - SLABS_KEPT_MIN + RELEASE_SHARE - 1) // RELEASE_SHARE))
         return self.check()
 
 
@@ -60,7 +62,7 @@ cdef class Turn:
         self.blocked = deque()
         self.written, self.takers = [], []
         self.later = TakeLater(durability.timers)
-        self.memory_release = MemoryRelease(durability.timers)
+        self.memory_release = MemoryRelease(durability.timers, durability.store.broker_memory)
         self.busy_poll = BusyPoll()
         self.overspent_count = count_overspent()
 

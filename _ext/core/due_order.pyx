@@ -4,6 +4,7 @@ was: k of them cost k log k, however large the heap is. The heap must not change
 
 from libc.stdlib cimport free, realloc
 
+from nsqfast._ext.core.memory cimport Memory
 from nsqfast._ext.core.message cimport prefetch
 
 
@@ -99,10 +100,10 @@ cdef class QueueOrder:
 cdef class QueuesOrder:
     """The first k members of n queues cost n + k log n."""
 
-    def __cinit__(self, list queues not None):
+    def __cinit__(self, list queues not None, Memory memory not None):
         cdef InFlightQueue queue
         cdef QueueOrder order
-        self.heap = DeadlineHeap()
+        self.heap = DeadlineHeap(memory)
         self.orders = [QueueOrder(queue) for queue in queues if queue.size]
         for order in self.orders:
             order.node.timed = <void *> order

@@ -3,6 +3,7 @@
 from libc.stdint cimport int64_t, uint32_t
 
 from nsqfast._ext.core.clock cimport Clock
+from nsqfast._ext.core.memory cimport Account
 
 
 ctypedef struct HeapNode:
@@ -12,6 +13,7 @@ ctypedef struct HeapNode:
 
 
 cdef class DeadlineHeap:
+    cdef Account *account
     cdef HeapNode **nodes
     cdef uint32_t size
     cdef uint32_t capacity

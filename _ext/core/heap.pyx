@@ -7,7 +7,7 @@ from libc.stdlib cimport free, realloc
 
 from nsqfast._ext.core.budget cimport Budget, begin_part, is_spent
 from nsqfast._ext.core.debug cimport NSQFAST_DEBUG
-from nsqfast._ext.core.memory cimport account, charge
+from nsqfast._ext.core.memory cimport Memory, account_of, charge, leave_account
 
 log = logging.getLogger("nsqd")
 
@@ -19,8 +19,11 @@ cdef enum:
 cdef class DeadlineHeap:
     """A binary heap of nodes; their owners keep them alive."""
 
+    def __cinit__(self, Memory memory=None):
+        self.account = account_of(memory)
+
     def __dealloc__(self):
-        charge(&account, -<int64_t> (self.capacity * sizeof(HeapNode *)))
+        leave_account(self.account, <int64_t> (self.capacity * sizeof(HeapNode *)))
         free(self.nodes)
 
     cdef int push(self, HeapNode *node) except -1:
@@ -37,7 +40,7 @@ cdef class DeadlineHeap:
         cdef HeapNode **nodes = <HeapNode **> realloc(self.nodes, capacity * sizeof(HeapNode *))
         if nodes is NULL:
             raise MemoryError
-        charge(&account, <int64_t> ((capacity - self.capacity) * sizeof(HeapNode *)))
+        charge(self.account, <int64_t> ((capacity - self.capacity) * sizeof(HeapNode *)))
         self.nodes = nodes
         self.capacity = capacity
         return 0
@@ -101,9 +104,9 @@ cdef class Timed:
 cdef class Timers:
     """All deadlines of one broker, by its clock: the loop needs a single timer, for the earliest of them."""
 
-    def __init__(self):
+    def __init__(self, Memory memory=None):
         self.clock = Clock()
-        self.heap = DeadlineHeap()
+        self.heap = DeadlineHeap(memory)
         self.on_deadline = None
 
     cdef int arm(self, Timed timed, int64_t deadline_ns) except -1:
@@ -127,6 +130,11 @@ cdef class Timers:
             timed.is_armed = False
             Py_DECREF(timed)
         return 0
+
+    def close(self):
+        """Call nothing any more, and keep nothing alive that is armed."""
+        while self.heap.size:
+            self.disarm(<Timed> (<TimedNode *> self.heap.peek()).timed)
 
     def run(self, int64_t now_ns):
         """Call those whose deadline has passed; return the next deadline, 0 for none.

@@ -4,6 +4,7 @@ cimport cython
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from nsqfast._ext.core.heap cimport DeadlineHeap
+from nsqfast._ext.core.memory cimport Account
 from nsqfast._ext.core.message cimport Delivery
 
 
@@ -14,6 +15,7 @@ ctypedef struct Entry:
 
 
 cdef class InFlightTable:
+    cdef Account *account
     cdef Entry *entries
     cdef size_t size
     cdef size_t capacity     # a power of two, at most about half used: probes stay short in whatever order FINs come

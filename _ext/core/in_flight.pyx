@@ -6,7 +6,7 @@ from libc.stdlib cimport calloc, free
 
 from nsqfast._ext.core.debug cimport NSQFAST_DEBUG
 from nsqfast._ext.core.heap cimport HeapNode
-from nsqfast._ext.core.memory cimport account, charge
+from nsqfast._ext.core.memory cimport Memory, account_of, charge, leave_account
 from nsqfast._ext.core.message cimport delivery_free
 
 cdef enum:
@@ -54,8 +54,11 @@ cdef class InFlightTable:
     the owner tells them apart.
     """
 
+    def __cinit__(self, Memory memory=None):
+        self.account = account_of(memory)
+
     def __dealloc__(self):
-        charge(&account, -<int64_t> (self.total_capacity() * sizeof(Entry)))
+        leave_account(self.account, <int64_t> (self.total_capacity() * sizeof(Entry)))
         free(self.entries)
         free(self.larger)
 
@@ -82,7 +85,7 @@ cdef class InFlightTable:
             self.larger = <Entry *> calloc(capacity, sizeof(Entry))
             if self.larger is NULL:
                 raise MemoryError
-            charge(&account, <int64_t> (capacity * sizeof(Entry)))
+            charge(self.account, <int64_t> (capacity * sizeof(Entry)))
             self.copied = 0
         if self.capacity:
             self.copy_some()
@@ -106,7 +109,7 @@ cdef class InFlightTable:
 
     cdef void end_growth(self) noexcept:
         cdef size_t capacity = self.capacity * 2 if self.capacity else CAPACITY_MIN
-        charge(&account, -<int64_t> (self.capacity * sizeof(Entry)))
+        charge(self.account, -<int64_t> (self.capacity * sizeof(Entry)))
         free(self.entries)
         self.entries, self.capacity, self.larger = self.larger, capacity, NULL
         self.shift = 64
@@ -170,8 +173,8 @@ cdef class InFlightQueue:
     heap beside it.
     """
 
-    def __cinit__(self):
-        self.others = DeadlineHeap()
+    def __cinit__(self, Memory memory=None):
+        self.others = DeadlineHeap(memory)
 
     def __dealloc__(self):
         cdef Delivery *delivery
@@ -226,7 +229,7 @@ cdef class InFlightQueue:
 
     cdef InFlightQueue take_all(self):
         """Move everything into a new queue and return that."""
-        cdef InFlightQueue taken = InFlightQueue()
+        cdef InFlightQueue taken = InFlightQueue(<Memory> self.others.account.owner)
         taken.first, taken.last, taken.size = self.first, self.last, self.size
         taken.others, self.others = self.others, taken.others
         self.first = self.last = NULL

@@ -1,9 +1,9 @@
-"""The ceiling for messages and buffers (--max-memory), and how near to it the process is."""
+"""The ceiling for messages and buffers (--max-memory), and how near to it a broker is."""
 
 from libc.stdint cimport int64_t
 
 
-cdef extern from "core/memory.h" nogil:
+cdef extern from "core/memory.h":
     const int64_t SLAB_SIZE "NSQ_SLAB_SIZE"
     ctypedef struct Account "nsq_account":
         int64_t used
@@ -12,7 +12,10 @@ cdef extern from "core/memory.h" nogil:
         int64_t slow
         int64_t full
         int level
+        void *owner
     void charge "nsq_charge"(Account *account, int64_t size)
+    # Of __dealloc__: the bytes that are still counted, and the reference that account_of() took.
+    void leave_account "nsq_account_leave"(Account *account, int64_t size)
 
 
 cdef enum MemoryLevel:
@@ -22,4 +25,10 @@ cdef enum MemoryLevel:
     MEMORY_FULL = 3       # no input may outgrow its first buffer
 
 
-cdef Account account      # of this process
+cdef class Memory:
+    cdef Account *account
+    cdef object __weakref__
+
+
+# Of None: that of what belongs to no broker. Its keeper leaves it.
+cdef Account *account_of(Memory memory) except NULL

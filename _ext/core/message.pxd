@@ -2,6 +2,8 @@
 
 from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
 
+from nsqfast._ext.core.memory cimport Account
+
 
 cdef extern from "core/message.h" nogil:
     ctypedef struct Message "nsq_message":
@@ -29,13 +31,14 @@ cdef extern from "core/message.h" nogil:
     uint64_t get_be64 "nsq_get_be64"(const char *p)
 
 
-cdef Message *message_new(const char *body, uint32_t size, int64_t timestamp_ns, uint64_t id) noexcept
-cdef Message *message_load(const char *payload, size_t n) noexcept
+# From the pool of an account, which counts them.
+cdef Message *message_new(Account *account, const char *body, uint32_t size, int64_t timestamp_ns, uint64_t id) noexcept
+cdef Message *message_load(Account *account, const char *payload, size_t n) noexcept
 cdef void message_free(Message *message) noexcept
 # The number of 1 MiB slabs with messages in them, and of empty ones kept for later.
-cdef size_t count_slabs() noexcept
-cdef uint32_t slabs_kept() noexcept
-cdef void release_slabs(uint32_t count) noexcept
+cdef size_t count_slabs(Account *account) noexcept
+cdef uint32_t slabs_kept(Account *account) noexcept
+cdef void release_slabs(Account *account, uint32_t count) noexcept
 
 
 cdef inline void message_keep(Message *message) noexcept:
@@ -61,7 +64,14 @@ ctypedef struct Delivery:
     Delivery *previous      # in the in-flight queue
 
 
-cdef Delivery *delivery_new(Message *message) noexcept
+cdef Delivery *delivery_new(Account *account, Message *message) noexcept
 cdef void delivery_free(Delivery *delivery) noexcept
 # How many exist now; tests use it to find leaks.
-cdef int64_t count_deliveries() noexcept
+cdef int64_t count_deliveries(Account *account) noexcept
+
+# Keep the memory of freed deliveries of the account intact until unpin_deliveries was called as often.
+cdef void pin_deliveries(Account *account) noexcept
+# free_pinned has to follow.
+cdef void unpin_deliveries(Account *account) noexcept
+# Free up to so many of those that were kept; return whether that is all, or left to somebody who still pins.
+cdef bint free_pinned(Account *account, int64_t most) noexcept

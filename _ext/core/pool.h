@@ -7,6 +7,9 @@
  * leaves whole slabs; malloc merges neighbours on every free instead, which was a tenth of the cost of a finished
  * message. Empty slabs are kept until nsq_pool_release(): fresh memory from the kernel doubles the cost of a published
  * message, and a queue that was full once is usually full again. Only one thread uses it.
+ *
+ * Each account has a pool. A slab knows its own, and so does each block that is in no slab, by a header. While a message
+ * is in them they have a reference to the account's owner, so it may be freed later than all else of its broker.
  */
 #ifndef NSQFAST_POOL_H
 #define NSQFAST_POOL_H
@@ -36,15 +39,27 @@ typedef struct nsq_slab {
     uint32_t block_size;
     uint32_t live;
     int is_listed;
+    struct nsq_pool *pool;
 } nsq_slab;
 
+/* The header of a block that is in no slab; malloc's alignment is that of the block behind it, too. */
 typedef struct {
+    _Alignas(16) struct nsq_pool *pool;
+} nsq_large;
+
+typedef struct nsq_pool {
+    nsq_account account;                  /* first: a pointer to one is a pointer to the other */
     nsq_slab *with_room[NSQ_CLASS_COUNT]; /* by size class; allocation uses the first */
     nsq_slab *kept;                       /* empty slabs */
     uint32_t kept_count;
     uint32_t slab_count; /* slabs with blocks in use */
-    nsq_account *account;
+    int64_t delivery_count;
+    int64_t pin_count; /* users who follow pointers to deliveries that may have been freed */
+    void *pinned;      /* freed deliveries that stay intact until there are no such users */
 } nsq_pool;
+
+/* No includer needs all of them. */
+#define NSQ_SELDOM static __attribute__((noinline, unused))
 
 /* Returns the size class for `size`; *block_size is the size of its blocks. */
 static inline uint32_t nsq_class_of(size_t size, uint32_t *block_size) {
@@ -80,7 +95,7 @@ static inline void nsq_slab_unlist(nsq_pool *pool, nsq_slab *slab) {
     slab->is_listed = 0;
 }
 
-static nsq_slab *nsq_slab_map(void) {
+NSQ_SELDOM nsq_slab *nsq_slab_map(void) {
     char *start = (char *)mmap(NULL, 2 * NSQ_SLAB_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (start == MAP_FAILED)
         return NULL;
@@ -91,17 +106,18 @@ static nsq_slab *nsq_slab_map(void) {
     return (nsq_slab *)(start + before);
 }
 
-static __attribute__((noinline)) nsq_slab *nsq_slab_new(nsq_pool *pool, uint32_t class_number, uint32_t block_size) {
+NSQ_SELDOM nsq_slab *nsq_slab_new(nsq_pool *pool, uint32_t class_number, uint32_t block_size) {
     nsq_slab *slab = pool->kept;
     if (slab) {
         pool->kept = slab->next;
         pool->kept_count--;
-        pool->account->spare -= NSQ_SLAB_SIZE;
+        pool->account.spare -= NSQ_SLAB_SIZE;
     } else {
         slab = nsq_slab_map();
         if (slab == NULL)
             return NULL;
     }
+    slab->pool = pool;
     slab->freed = NULL;
     slab->class_number = class_number;
     slab->block_size = block_size;
@@ -110,31 +126,51 @@ static __attribute__((noinline)) nsq_slab *nsq_slab_new(nsq_pool *pool, uint32_t
     slab->fresh = (char *)slab + 128;
     slab->end = slab->fresh + (NSQ_SLAB_SIZE - 128) / block_size * block_size;
     pool->slab_count++;
-    nsq_charge(pool->account, NSQ_SLAB_SIZE);
+    nsq_charge(&pool->account, NSQ_SLAB_SIZE);
+    Py_INCREF(pool->account.owner);
     nsq_slab_list(pool, slab);
     return slab;
 }
 
-static __attribute__((noinline)) void nsq_slab_empty(nsq_pool *pool, nsq_slab *slab) {
+NSQ_SELDOM void nsq_slab_empty(nsq_slab *slab) {
+    nsq_pool *pool = slab->pool;
     if (slab->is_listed)
         nsq_slab_unlist(pool, slab);
     pool->slab_count--;
-    nsq_charge(pool->account, -(int64_t)NSQ_SLAB_SIZE);
     slab->next = pool->kept;
     pool->kept = slab;
     pool->kept_count++;
-    pool->account->spare += NSQ_SLAB_SIZE;
+    pool->account.spare += NSQ_SLAB_SIZE;
+    nsq_account_leave(&pool->account, NSQ_SLAB_SIZE); /* last: the pool may end with its owner */
 }
 
 /* Returns so many empty slabs to the kernel. */
-static void nsq_pool_release(nsq_pool *pool, uint32_t count) {
+NSQ_SELDOM void nsq_pool_release(nsq_account *account, uint32_t count) {
+    nsq_pool *pool = (nsq_pool *)account;
     while (count-- && pool->kept) {
         nsq_slab *slab = pool->kept;
         pool->kept = slab->next;
         pool->kept_count--;
-        pool->account->spare -= NSQ_SLAB_SIZE;
+        pool->account.spare -= NSQ_SLAB_SIZE;
         munmap(slab, NSQ_SLAB_SIZE);
     }
+}
+
+/* Returns NULL without memory. */
+NSQ_SELDOM nsq_account *nsq_pool_make(PyObject *owner) {
+    nsq_pool *pool = (nsq_pool *)calloc(1, sizeof(nsq_pool));
+    if (pool == NULL)
+        return NULL;
+    pool->account.owner = owner;
+    return &pool->account;
+}
+
+/* Its owner goes: no message is left. */
+NSQ_SELDOM void nsq_pool_end(nsq_account *account) {
+    if (account == NULL)
+        return;
+    nsq_pool_release(account, UINT32_MAX);
+    free(account);
 }
 
 /* Output blocks are large, short-lived and allocated again in every turn. By default malloc maps each from the kernel,
@@ -147,21 +183,36 @@ static inline void nsq_keep_freed(void) {
 }
 
 /* Not inlined, to keep the following functions small: they are inlined for every message. */
-static __attribute__((noinline)) void *nsq_large_get(nsq_pool *pool, size_t size) {
-    void *block = malloc(size);
-    if (block)
-        nsq_charge(pool->account, (int64_t)size);
-    return block;
+NSQ_SELDOM void *nsq_large_get(nsq_pool *pool, size_t size) {
+    nsq_large *large = (nsq_large *)malloc(sizeof(nsq_large) + size);
+    if (large == NULL)
+        return NULL;
+    large->pool = pool;
+    nsq_charge(&pool->account, (int64_t)(sizeof(nsq_large) + size));
+    Py_INCREF(pool->account.owner);
+    return large + 1;
 }
 
-static __attribute__((noinline)) void nsq_large_put(nsq_pool *pool, void *block, size_t size) {
-    free(block);
-    nsq_charge(pool->account, -(int64_t)size);
+NSQ_SELDOM void nsq_large_put(void *block, size_t size) {
+    nsq_large *large = (nsq_large *)block - 1;
+    nsq_pool *pool = large->pool;
+    free(large);
+    nsq_account_leave(&pool->account, (int64_t)(sizeof(nsq_large) + size));
+}
+
+static inline nsq_slab *nsq_slab_of(void *block) {
+    return (nsq_slab *)((uintptr_t)block & ~(uintptr_t)(NSQ_SLAB_SIZE - 1));
+}
+
+/* Where a block of that size came from. */
+static inline nsq_pool *nsq_pool_of(void *block, size_t size) {
+    /* The sanitizers check malloc only. */
+    return NSQFAST_DEBUG || size > NSQ_BLOCK_MAX ? ((nsq_large *)block - 1)->pool : nsq_slab_of(block)->pool;
 }
 
 /* Returns NULL without memory. */
-static inline void *nsq_pool_get(nsq_pool *pool, size_t size) {
-    /* The sanitizers check malloc only. */
+static inline void *nsq_pool_get(nsq_account *account, size_t size) {
+    nsq_pool *pool = (nsq_pool *)account;
     if (NSQFAST_DEBUG || size > NSQ_BLOCK_MAX)
         return nsq_large_get(pool, size);
     uint32_t block_size, class_number = nsq_class_of(size, &block_size);
@@ -183,18 +234,18 @@ static inline void *nsq_pool_get(nsq_pool *pool, size_t size) {
 }
 
 /* `size` must be the size that was requested. */
-static inline void nsq_pool_put(nsq_pool *pool, void *block, size_t size) {
+static inline void nsq_pool_put(void *block, size_t size) {
     if (NSQFAST_DEBUG || size > NSQ_BLOCK_MAX) {
-        nsq_large_put(pool, block, size);
+        nsq_large_put(block, size);
         return;
     }
-    nsq_slab *slab = (nsq_slab *)((uintptr_t)block & ~(uintptr_t)(NSQ_SLAB_SIZE - 1));
+    nsq_slab *slab = nsq_slab_of(block);
     *(void **)block = slab->freed;
     slab->freed = block;
     if (--slab->live == 0)
-        nsq_slab_empty(pool, slab);
+        nsq_slab_empty(slab);
     else if (!slab->is_listed)
-        nsq_slab_list(pool, slab);
+        nsq_slab_list(slab->pool, slab);
 }
 
 #endif

@@ -2,8 +2,11 @@
 
 from libc.stdint cimport int64_t
 
+from nsqfast._ext.core.memory cimport Account
+
 
 cdef class Ring:
+    cdef Account *account
     cdef void **slots
     cdef size_t head         # slot = head & mask
     cdef size_t base         # base + head only grows: the number of the oldest item

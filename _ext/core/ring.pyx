@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
 
-from nsqfast._ext.core.memory cimport account, charge
+from nsqfast._ext.core.memory cimport Memory, account_of, charge, leave_account
 
 
 cdef enum:
@@ -14,8 +14,12 @@ cdef enum:
 cdef class Ring:
     """Holds pointers only; whoever pushed them owns what they point to."""
 
+    def __cinit__(self, Memory memory=None):
+        self.account = account_of(memory)
+
     def __dealloc__(self):
-        self.drop_slots()
+        leave_account(self.account, <int64_t> (self.capacity * sizeof(void *)))
+        free(self.slots)
 
     cdef int push(self, void *item) except -1:
         if self.size == self.capacity:
@@ -45,7 +49,7 @@ cdef class Ring:
 
     cdef Ring take_all(self):
         """Move everything into a new ring and return that."""
-        cdef Ring taken = Ring()
+        cdef Ring taken = Ring(<Memory> self.account.owner)
         taken.slots, taken.head, taken.size, taken.capacity = self.slots, self.head, self.size, self.capacity
         self.slots = NULL
         self.head += self.size
@@ -86,7 +90,7 @@ cdef class Ring:
         cdef void **slots = <void **> realloc(self.slots, capacity * sizeof(void *))
         if slots is NULL:
             raise MemoryError
-        charge(&account, <int64_t> ((capacity - before) * sizeof(void *)))
+        charge(self.account, <int64_t> ((capacity - before) * sizeof(void *)))
         self.slots = slots
         self.capacity = capacity
         self.base += self.head
@@ -100,7 +104,7 @@ cdef class Ring:
         return 0
 
     cdef void drop_slots(self) noexcept:
-        charge(&account, -<int64_t> (self.capacity * sizeof(void *)))
+        charge(self.account, -<int64_t> (self.capacity * sizeof(void *)))
         free(self.slots)
         self.slots = NULL
         self.capacity = 0

@@ -1,7 +1,5 @@
 """A broker is durable if nothing is kept only in memory and each operation is synced, so an OK can await its fsync."""
 
-from nsqfast._ext.core.memory import set_ceiling
-
 cdef str TOPOLOGY_AWARE = "topology-aware-consumption"
 
 
@@ -29,4 +27,3 @@ cdef class Settings:
         self.is_durable = self.mem_queue_size == 0 and self.sync_every == 1
         self.is_topology_aware = TOPOLOGY_AWARE in options.enable_experiment
         self.options = options
-        set_ceiling(options.max_memory)

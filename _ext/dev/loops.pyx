@@ -13,6 +13,7 @@ from nsqfast._ext.core.guid cimport GuidFactory
 from nsqfast._ext.core.heap cimport DeadlineHeap, HeapNode
 from nsqfast._ext.core.in_flight cimport Entry, InFlightQueue, InFlightTable
 from nsqfast._ext.core.limits cimport FIN_SIZE, FRAME_HEADER_SIZE, FRAME_MESSAGE, MESSAGE_HEADER_SIZE, MESSAGE_ID_SIZE
+from nsqfast._ext.core.memory cimport Account, account_of
 from nsqfast._ext.core.message cimport (
     Delivery, Message, delivery_free, delivery_new, get_be32, id_from_hex, message_drop, message_new,
 )
@@ -29,6 +30,7 @@ cdef enum:
     OWNER = 1
     ID_AT = 10              # in a message's header
 
+cdef Account *account = account_of(None)
 cdef int64_t START_NS = 1750000000 * <int64_t> 1000000000
 cdef int64_t STEP_NS = 1000     # between two messages
 cdef int64_t TIMEOUT_NS = 60 * <int64_t> 1000000000
@@ -49,10 +51,10 @@ cdef class Loop:
             raise MemoryError
         while self.count < count:
             self.now_ns += STEP_NS
-            message = message_new(NULL, size, self.now_ns, self.ids.next(self.now_ns))
+            message = message_new(account, NULL, size, self.now_ns, self.ids.next(self.now_ns))
             if message is NULL:
                 raise MemoryError
-            self.deliveries[self.count] = delivery_new(message)
+            self.deliveries[self.count] = delivery_new(account, message)
             if self.deliveries[self.count] is NULL:
                 message_drop(message)
                 raise MemoryError
@@ -303,7 +305,7 @@ cdef class TableLoop(Loop):
 
 def append_records(DiskQueue queue not None, bytes body not None, uint64_t count, uint64_t per_batch):
     """Append messages with the ids 1..count, gathered in batches (1: each by itself); return how many are unread."""
-    cdef Message *message = message_new(body, <uint32_t> len(body), START_NS, 0)
+    cdef Message *message = message_new(account, body, <uint32_t> len(body), START_NS, 0)
     cdef int64_t before = queue.reader.depth
     cdef uint64_t number
     if message is NULL:

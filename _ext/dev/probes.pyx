@@ -4,8 +4,11 @@ from libc.stdint cimport int64_t
 
 from nsqfast._ext.core.budget cimport fix_parts_units
 from nsqfast._ext.core.clock cimport monotonic_ns, move_clocks, wall_ahead
+from nsqfast._ext.core.memory cimport Memory
 from nsqfast._ext.core.message cimport count_deliveries, count_slabs, slabs_kept
 from nsqfast._ext.storage.diskqueue.ackmapping cimport count_mappings, limit_mappings
+
+from nsqfast._ext.core.memory import memories
 
 
 def fix_parts(int64_t units):
@@ -27,12 +30,25 @@ def let_pass(int64_t duration_ns):
 
 def live_deliveries():
     """How many deliveries exist now."""
-    return count_deliveries()
+    cdef Memory memory
+    cdef int64_t count = 0
+    for memory in memories:
+        count += count_deliveries(memory.account)
+    return count
 
 
-def pool_slabs():
+def used_bytes():
+    """What all brokers of this process count as memory, and what belongs to none of them."""
+    cdef Memory memory
+    cdef int64_t size = 0
+    for memory in memories:
+        size += memory.account.used
+    return size
+
+
+def pool_slabs(Memory memory not None):
     """Return (slabs of 1 MiB with messages in them, empty ones kept for later)."""
-    return count_slabs(), slabs_kept()
+    return count_slabs(memory.account), slabs_kept(memory.account)
 
 
 def limit_mapped(size_t count):

@@ -8,12 +8,15 @@ from nsqfast._ext.broker.topic cimport Topic
 from nsqfast._ext.core.budget cimport Budget
 from nsqfast._ext.core.heap cimport DeadlineHeap, HeapNode, Timed, TimedNode
 from nsqfast._ext.core.in_flight cimport Entry, InFlightQueue, InFlightTable
+from nsqfast._ext.core.memory cimport Account, account_of
 from nsqfast._ext.core.message cimport (
     Delivery, Message, delivery_free, delivery_new, message_drop, message_load, message_new, message_put_header,
 )
 from nsqfast._ext.protocol.http_request cimport REQUEST_WHOLE, Outcome as RequestOutcome, PlainRequest, parse_request
 from nsqfast._ext.protocol.v2 cimport PARSE_BROKEN, PARSE_MORE, Line, Parse, parse_decimal, parse_line
 from nsqfast._ext.storage.diskqueue.hollow cimport is_hollow, is_sealed, seal
+
+cdef Account *account = account_of(None)
 
 
 cdef class NumberedHeap:
@@ -60,8 +63,8 @@ cdef class NumberedQueue:
         self.by_number = {}
 
     def push(self, uint64_t number, int64_t deadline_ns):
-        cdef Message *message = message_new(NULL, 0, <int64_t> number + 1, number)
-        cdef Delivery *delivery = delivery_new(message)
+        cdef Message *message = message_new(account, NULL, 0, <int64_t> number + 1, number)
+        cdef Delivery *delivery = delivery_new(account, message)
         delivery.deadline_ns = deadline_ns
         self.queue.push(delivery)
         self.by_number[number] = <size_t> delivery
@@ -105,8 +108,8 @@ cdef class NumberedTable:
         self.table = InFlightTable()
 
     def insert(self, uint64_t id, uint64_t owner):
-        cdef Message *message = message_new(NULL, 0, 0, id)
-        cdef Delivery *delivery = delivery_new(message)
+        cdef Message *message = message_new(account, NULL, 0, 0, id)
+        cdef Delivery *delivery = delivery_new(account, message)
         delivery.owner = owner
         self.table.insert(delivery)
 
@@ -144,7 +147,7 @@ cdef class NumberedMessages:
         self.by_number = {}
 
     def add(self, uint64_t number, uint32_t size):
-        cdef Message *message = message_new(NULL, size, <int64_t> number, number)
+        cdef Message *message = message_new(account, NULL, size, <int64_t> number, number)
         memset(message.body, <int> (number % 251), size)
         self.by_number[number] = <size_t> message
 
@@ -165,7 +168,7 @@ cdef class NumberedMessages:
 
 def encode_record(bytes body, int64_t timestamp_ns, int attempts, uint64_t message_id):
     """Return the stored form of a message (spec nsqd-core §1)."""
-    cdef Message *message = message_new(body, <uint32_t> len(body), timestamp_ns, message_id)
+    cdef Message *message = message_new(account, body, <uint32_t> len(body), timestamp_ns, message_id)
     cdef char header[26]
     if message is NULL:
         raise MemoryError
@@ -176,7 +179,7 @@ def encode_record(bytes body, int64_t timestamp_ns, int attempts, uint64_t messa
 
 def decode_record(bytes record):
     """Return (timestamp_ns, attempts, id, body) of a stored form; ValueError if it is shorter than its header."""
-    cdef Message *message = message_load(record, <size_t> len(record))
+    cdef Message *message = message_load(account, record, <size_t> len(record))
     if message is NULL:
         raise ValueError(f"a record of {len(record)} bytes is shorter than its header")
     decoded = (message.timestamp_ns, message.attempts, message.id, message.body[:message.size])

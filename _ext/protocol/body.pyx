@@ -6,7 +6,7 @@ from cpython.buffer cimport PyBuffer_FillInfo
 from libc.string cimport memcpy
 
 from nsqfast._ext.core.limits cimport INPUT_SIZE
-from nsqfast._ext.core.memory cimport account, charge
+from nsqfast._ext.core.memory cimport Memory, account_of, charge, leave_account
 
 
 cdef extern from "core/block.h":
@@ -18,11 +18,13 @@ cdef extern from "core/block.h":
 cdef class Body:
     """Its buffer interface exposes all that came; nothing may be added or freed meanwhile."""
 
-    def __cinit__(self, Py_ssize_t announced_size=0):
+    def __cinit__(self, Py_ssize_t announced_size=0, Memory memory=None):
+        self.account = account_of(memory)
         self.announced_size = announced_size
 
     def __dealloc__(self):
-        self.free()
+        leave_account(self.account, self.size)
+        nsq_block_free(self.data, self.capacity)
 
     def __len__(self):
         return self.size
@@ -37,7 +39,7 @@ cdef class Body:
             self.grow(self.size + size)
         memcpy(self.data + self.size, <const char *> piece, size)
         self.size += size
-        charge(&account, size)
+        charge(self.account, size)
 
     cdef int grow(self, Py_ssize_t wanted) except -1:
         # What is announced is taken at once, up to the first mapping: nothing is copied, and memory that is not filled
@@ -55,7 +57,7 @@ cdef class Body:
 
     def free(self):
         """Give the memory back: a large one takes as long as some hundred commands."""
-        charge(&account, -self.size)
+        charge(self.account, -self.size)
         nsq_block_free(self.data, self.capacity)
         self.data = NULL
         self.size = self.capacity = 0

@@ -2,10 +2,13 @@
 
 from libc.stdint cimport int64_t
 
+from nsqfast._ext.core.memory cimport Account
+
 
 cdef class ReadBuffer:
     #   data            start            end            capacity
     #    | parsed        | to be parsed   | free          |
+    cdef Account *account
     cdef char *data
     cdef Py_ssize_t start
     cdef Py_ssize_t end

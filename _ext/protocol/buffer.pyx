@@ -11,7 +11,7 @@ from libc.stdlib cimport malloc
 from libc.string cimport memcpy, memmove
 
 from nsqfast._ext.core.debug cimport NSQFAST_DEBUG
-from nsqfast._ext.core.memory cimport account, charge
+from nsqfast._ext.core.memory cimport Memory, account_of, charge, leave_account
 
 
 cdef extern from "core/block.h":
@@ -36,7 +36,8 @@ cdef enum:
 cdef class ReadBuffer:
     """Its buffer interface exposes the free part: a transport reads into that and calls `advance`."""
 
-    def __cinit__(self, Py_ssize_t size_min):
+    def __cinit__(self, Py_ssize_t size_min, Memory memory=None):
+        self.account = account_of(memory)
         self.size_min = size_min
         self.capacity = size_min
         self.read_max = PY_SSIZE_T_MAX
@@ -45,7 +46,7 @@ cdef class ReadBuffer:
             raise MemoryError
 
     def __dealloc__(self):
-        charge(&account, self.size_min - self.capacity - self.claimed)
+        leave_account(self.account, self.capacity + self.claimed - self.size_min)
         nsq_block_free(self.data, self.capacity)
 
     def __getbuffer__(self, Py_buffer *view, int flags):
@@ -97,7 +98,7 @@ cdef class ReadBuffer:
         cdef char *data = <char *> nsq_block_resize(self.data, self.capacity, capacity)
         if data is NULL:
             raise MemoryError
-        charge(&account, capacity - self.capacity - self.claimed)
+        charge(self.account, capacity - self.capacity - self.claimed)
         self.claimed = 0
         self.data = data
         self.capacity = capacity
@@ -114,15 +115,15 @@ cdef class ReadBuffer:
         """
         if not self.is_tight():
             if self.claimed:  # its content was parsed after all
-                charge(&account, -self.claimed)
+                charge(self.account, -self.claimed)
                 self.claimed = 0
             return True
         if self.claimed:
             return True
-        if account.used + self.capacity > account.full:
+        if self.account.used + self.capacity > self.account.full:
             return False
         self.claimed = self.capacity
-        charge(&account, self.claimed)
+        charge(self.account, self.claimed)
         return True
 
     cdef int append(self, const char *data, Py_ssize_t size) except -1:

@@ -19,7 +19,7 @@ from nsqfast._ext.core.limits cimport (
     INPUT_SIZE, MAGIC_SIZE, MAGIC_TIMEOUT_NS, OUTPUT_SIZE_MAX, PACKED_SIZE_MAX, PENDING_OK_MAX, READ_SIZE_MAX,
     READ_SIZE_MIN, STALLED_NS, TRANSPORT_HIGH_WATER,
 )
-from nsqfast._ext.core.memory cimport MEMORY_SPILL, account, charge
+from nsqfast._ext.core.memory cimport MEMORY_SPILL, charge
 from nsqfast._ext.protocol.v2 cimport HEARTBEAT, HEARTBEAT_SIZE, write_frame, write_ok
 
 from nsqfast._ext.protocol.v2 import encode
@@ -281,7 +281,7 @@ cdef class BrokerConnection(Client):
 
     cdef int count_unsent(self, int64_t size) except -1:
         """Count what the transport buffers for a peer that does not read."""
-        charge(&account, size - self.unsent_size)
+        charge(self.registry.memory.account, size - self.unsent_size)
         self.unsent_size = size
         return 0
 
@@ -332,7 +332,7 @@ cdef class BrokerConnection(Client):
         if not self.upgrades:
             self.upgrades = None
         if self.packed is None:
-            self.packed = ReadBuffer(INPUT_SIZE)
+            self.packed = ReadBuffer(INPUT_SIZE, self.registry.memory)
         self.input.consume(self.input.end - self.input.start)
         if not layer.is_ready:
             self.secure = layer
@@ -548,7 +548,7 @@ cdef class BrokerConnection(Client):
     cdef bint must_give_memory(self, int64_t now_ns) except -1:
         """Whether a command for which no bytes come must give its buffer back. If not, look again later."""
         self.received_ns = now_ns
-        if account.level < MEMORY_SPILL:
+        if self.registry.memory.account.level < MEMORY_SPILL:
             return False
         REFUSED["stalled_command"] += 1
         return True

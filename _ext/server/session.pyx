@@ -26,7 +26,7 @@ from nsqfast._ext.core.limits cimport (
     IDENTITY_SIZE_MAX, INPUT_SIZE, LINE_SIZE_MAX, MESSAGE_ID_SIZE, OUTPUT_SIZE_MAX, PENDING_OK_MAX, STATE_CLOSING,
     STATE_INIT, STATE_SUBSCRIBED, WHOLE_MAX,
 )
-from nsqfast._ext.core.memory cimport MEMORY_FULL, account, charge
+from nsqfast._ext.core.memory cimport MEMORY_FULL, charge
 from nsqfast._ext.core.message cimport Delivery, get_be32, id_from_hex
 from nsqfast._ext.protocol.v2 cimport (
     COMMAND_AUTH, COMMAND_CANCEL_DEFERRED, COMMAND_CLS, COMMAND_DPUB, COMMAND_FIN, COMMAND_IDENTIFY, COMMAND_MPUB,
@@ -70,7 +70,7 @@ cdef class Session(Consumer):
         self.registry = registry
         self.clock = registry.timers.clock
         self.client = client
-        self.input, self.output = ReadBuffer(INPUT_SIZE), WriteBuffer()
+        self.input, self.output = ReadBuffer(INPUT_SIZE, registry.memory), WriteBuffer()
         self.answers = Answers(registry, client, self.output)
         self.auth = Auth(registry, client)
         self.in_flight_queue = None
@@ -152,7 +152,7 @@ cdef class Session(Consumer):
 
     cdef int charge_bytes(self, int64_t size) except -1:
         """Count so many more bytes for the client's IDENTIFY, its secret and its stream's compressors."""
-        charge(&account, size)
+        charge(self.registry.memory.account, size)
         self.charged_size += size
         return 0
 
@@ -707,7 +707,7 @@ cdef class Session(Consumer):
         body = self.whole_body(data, size, line, "IDENTIFY")
         if body is None:
             return 0
-        if account.level >= MEMORY_FULL and len(body) > IDENTITY_SIZE_FULL:
+        if self.registry.memory.account.level >= MEMORY_FULL and len(body) > IDENTITY_SIZE_FULL:
             raise ProtocolError("E_INVALID", "no memory left for a command of this size")
         identity = read_identity(body, self.registry.settings.options)
         shown = body[:IDENTITY_SHOWN_MAX].decode("utf-8", "backslashreplace")

@@ -11,6 +11,7 @@ broker of a program gets its engine from `engines`. A reader who wants to know a
 from libc.stdint cimport int64_t, uint64_t
 
 from nsqfast._ext.core.heap cimport Timed, Timers
+from nsqfast._ext.core.memory cimport Memory
 from nsqfast._ext.core.message cimport Delivery, Message
 from nsqfast._ext.core.ring cimport Ring
 from nsqfast._ext.core.settings cimport Settings
@@ -31,6 +32,7 @@ ctypedef struct Tickets:
 cdef class Store:
     cdef readonly Settings settings
     cdef readonly Timers timers
+    cdef readonly Memory broker_memory   # which what it keeps in memory counts in
     cdef readonly Health health      # what fails, and what was read and written
     cdef Disposal disposal           # frees what was emptied or deleted
     cdef public object on_pending    # called without arguments: start_batch() has something to do

@@ -2,12 +2,14 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from nsqfast._ext.core.heap import Timers
+from nsqfast._ext.core.memory import Memory
 from nsqfast._ext.core.settings import Settings
 from nsqfast._ext.storage.health import Health
 
 class Store:
     settings: Settings
     timers: Timers
+    broker_memory: Memory
     health: Health
     on_pending: Callable[[], object] | None
     before_write: Callable[[], object] | None

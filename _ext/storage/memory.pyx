@@ -1,6 +1,7 @@
 """Nothing outlives the process and nothing is waited for, so every ticket is 0. Tests run the broker on it; ephemeral
 queues of other engines are of it, and so is what these engines hold in memory."""
 
+cimport cython
 from libc.stdint cimport INT64_MAX, uintptr_t
 from posix.unistd cimport close as close_fd
 
@@ -8,7 +9,7 @@ import os
 
 from nsqfast._ext.core.budget cimport Budget
 from nsqfast._ext.core.heap cimport Timers
-from nsqfast._ext.core.memory cimport account
+from nsqfast._ext.core.memory cimport Memory
 from nsqfast._ext.core.message cimport delivery_free, delivery_new, message_drop, message_fetch, message_keep
 from nsqfast._ext.core.ring cimport Ring
 from nsqfast._ext.core.settings cimport Settings
@@ -25,8 +26,8 @@ cdef size_t NO_MARK = <size_t> -1
 
 
 cdef class MemoryStore(Store):
-    def __init__(self, Settings settings, Timers timers):
-        self.settings, self.timers = settings, timers
+    def __init__(self, Settings settings, Timers timers, Memory memory not None):
+        self.settings, self.timers, self.broker_memory = settings, timers, memory
         self.health = Health()
         self.disposal = Disposal(timers, self.announce)
         self.event_fd = os.eventfd(0)
@@ -122,11 +123,13 @@ cdef class MemoryTopic(TopicStore):
         return count * <uint64_t> len(self.stores) <= put_max
 
 
+@cython.no_gc_clear  # the ring is needed until its messages are freed
 cdef class MemoryQueue(ChannelStore):
     def __init__(self, Store store, bint is_limited):
         self.store, self.is_limited = store, is_limited
+        self.account = store.broker_memory.account
         self.memory_max = store.settings.mem_queue_size
-        self.memory = Ring()
+        self.memory = Ring(store.broker_memory)
         self.mark_size = NO_MARK
 
     def __dealloc__(self):
@@ -136,7 +139,7 @@ cdef class MemoryQueue(ChannelStore):
             drop_ring(self.memory, &endless)
 
     cdef bint put(self, Message *message, bint is_wanted) except -1:
-        if self.is_limited and not is_wanted and (<int64_t> self.memory.size >= self.memory_max or account.level):
+        if self.is_limited and not is_wanted and (<int64_t> self.memory.size >= self.memory_max or self.account.level):
             return False
         self.remember(message)
         return True
@@ -158,7 +161,7 @@ cdef class MemoryQueue(ChannelStore):
 
     cdef Delivery *new_delivery(self, Message *message, uint64_t ordinal) except NULL:
         """Takes the reference over."""
-        cdef Delivery *delivery = delivery_new(message)
+        cdef Delivery *delivery = delivery_new(self.account, message)
         if delivery is NULL:
             raise MemoryError
         delivery.ordinal = ordinal

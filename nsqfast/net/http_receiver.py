@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 import httptools
 
-from nsqfast._ext.core.memory import is_full
 from nsqfast._ext.protocol.body import Body
 from nsqfast.net.http_message import ACTUAL, DECLARED, Request, Response
 from nsqfast.net.slices import Turns
@@ -173,10 +172,10 @@ class HttpReceiver:
         if not self._body:
             self._body = body
             return
-        if is_full():
+        if self._turns.memory.is_full():
             self._refuse(503, NO_MEMORY)
         if isinstance(self._body, bytes):
-            first, self._body = self._body, Body(self._announced_size)
+            first, self._body = self._body, Body(self._announced_size, self._turns.memory)
             self._body.add(first)
         self._body.add(body)
 

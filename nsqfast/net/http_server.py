@@ -22,7 +22,7 @@ from http import HTTPStatus
 from typing import cast
 
 from nsqfast._ext.core.log_quota import LogQuota
-from nsqfast._ext.core.memory import charge_bytes, is_full
+from nsqfast._ext.core.memory import Memory
 from nsqfast._ext.protocol.http_front import HttpFront, Shortcut
 from nsqfast.net.http_message import ANSWERED, TEXT, Request, Response, render
 from nsqfast.net.http_receiver import Handler, HttpReceiver
@@ -87,7 +87,7 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.BufferedProtocol):
         self._running: Request | None = None  # its request may still have effects: no other begins
         self._out: list[bytes] = []
         self._out_size = 0
-        self._unsent = Unsent()
+        self._unsent = Unsent(self._turns.memory)
         self._is_write_paused = self._is_read_paused = self._is_held = False
         self._is_advance_due = False
         self._is_eof_due = False  # the peer's EOF came before its turn to run
@@ -472,7 +472,8 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.BufferedProtocol):
 class Unsent:
     """The pieces of long answers that the peer has yet to read; they count as memory until then."""
 
-    def __init__(self) -> None:
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
         self._pieces: deque[bytes] = deque()
 
     def __bool__(self) -> bool:
@@ -483,11 +484,11 @@ class Unsent:
         if not response.pieces or request.method == "HEAD":
             return response
         size = sum(map(len, response.pieces))
-        charge_bytes(size)
-        if not is_full():
+        self._memory.charge_bytes(size)
+        if not self._memory.is_full():
             self._pieces.extend(response.pieces)
             return response
-        charge_bytes(-size)
+        self._memory.charge_bytes(-size)
         REFUSED["no_memory"] += 1
         if (note := request.admit_line()) is not None:
             text = (
@@ -499,10 +500,10 @@ class Unsent:
     def send_next(self, write: Callable[[bytes], None]) -> None:
         """One by one: joining them would take longer than a part of a turn."""
         piece = self._pieces.popleft()
-        charge_bytes(-len(piece))
+        self._memory.charge_bytes(-len(piece))
         write(piece)
 
     def drop(self) -> None:
         """The peer has gone."""
-        charge_bytes(-sum(map(len, self._pieces)))
+        self._memory.charge_bytes(-sum(map(len, self._pieces)))
         self._pieces.clear()

@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from nsqfast._ext.core.budget import Part
+from nsqfast._ext.core.memory import Memory, process_memory
 from nsqfast._ext.protocol.buffer import ReadBuffer
 
 CLOCK_UNITS = 64  # of a budget: the clock is read after so many
@@ -40,11 +41,12 @@ TURN_SIZE = 512 * 1024  # bytes of large bodies: new memory is slow, 1 GB a seco
 
 class Turns:
     """Connections that sent more input than fits a part continue in later turns: in order, sharing one part of each
-    turn. They share `room`, too, into which each reads.
+    turn. They share `room`, too, into which each reads, and what they hold counts in `memory`.
     """
 
-    def __init__(self) -> None:
-        self.room = ReadBuffer(READ_SIZE)
+    def __init__(self, memory: Memory = process_memory) -> None:
+        self.memory = memory
+        self.room = ReadBuffer(READ_SIZE, memory)
         self.room.read_max = READ_SIZE
         self._waiting: deque[Callable[[], None]] = deque()
         self._readers: deque[Callable[[], None]] = deque()

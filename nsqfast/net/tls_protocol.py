@@ -10,8 +10,8 @@ import ssl
 from collections.abc import Callable
 from typing import Any, cast
 
-from nsqfast._ext.core.memory import charge_bytes
 from nsqfast._ext.protocol.buffer import ReadBuffer
+from nsqfast.net.slices import Turns
 from nsqfast.streams.adapter import StreamError
 from nsqfast.streams.tls import NOT_TLS, TlsStream
 from nsqfast.wire.gotext import format_address
@@ -27,22 +27,22 @@ METHODS = (b"GET ", b"HEAD ", b"POST ", b"PUT ", b"OPTIONS ")
 class TlsProtocol(asyncio.BufferedProtocol):
     """One connection; `make_inner` makes the protocol that takes over when the handshake is done.
 
-    It reads into `room`, which others use, too. The connection is in `connections` as long as it lasts, including the
-    handshake.
+    It reads into the room of `turns`, which others use, too. The connection is in `connections` as long as it lasts,
+    including the handshake.
     """
 
     def __init__(
         self,
         make_inner: Callable[[], asyncio.Protocol],
         context: ssl.SSLContext,
-        room: ReadBuffer,
+        turns: Turns,
         connections: "set[Any] | None" = None,
     ) -> None:
         self._make_inner = make_inner
         self._connections = connections
         self._inner: asyncio.Protocol | None = None
         self.context = context
-        self._room = room
+        self._room, self._memory = turns.room, turns.memory
         self._stream = TlsStream(context)
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -50,7 +50,7 @@ class TlsProtocol(asyncio.BufferedProtocol):
         self._has_ended = False  # our side; later input is not read
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        charge_bytes(self._stream.size)
+        self._memory.charge_bytes(self._stream.size)
         self._transport = cast("asyncio.Transport", transport)
         self._peer = format_address(transport.get_extra_info("peername"))
         if self._connections is not None:
@@ -119,7 +119,7 @@ class TlsProtocol(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
-        charge_bytes(-self._stream.size)
+        self._memory.charge_bytes(-self._stream.size)
         if self._connections is not None:
             self._connections.discard(self)
         if self._timer is not None:

@@ -24,7 +24,6 @@ from prometheus_client.registry import Collector
 
 from nsqfast._ext.broker.channel import Channel
 from nsqfast._ext.broker.topic import Topic
-from nsqfast._ext.core.memory import used_bytes
 from nsqfast._ext.server.http_shortcut import ok_counts
 from nsqfast.net.http_message import ANSWERED, Response
 from nsqfast.net.slices import Slices
@@ -331,7 +330,7 @@ class BrokerCollector(Collector):
         yield GaugeMetricFamily(
             "nsqd_memory_used_bytes",
             "This is the memory in bytes that --max-memory is a ceiling for.",
-            used_bytes(),
+            broker.registry.memory.used_bytes(),
         )
         yield GaugeMetricFamily(
             "nsqd_memory_max_bytes",

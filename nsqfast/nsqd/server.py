@@ -70,6 +70,7 @@ class Server:
     lookup: Lookup
     drain: Drain
     run_file: RunFile
+    _turns: Turns
     _credentials: Credentials
 
     def __init__(self, options: Options, make_http_api: HttpApiFactory) -> None:
@@ -89,7 +90,6 @@ class Server:
         self.listeners: dict[str, Listener] = {}
         self._reserve: DescriptorReserve | None = None
         self._clients: list[set[HttpProtocol]] = []  # of each HTTP listener
-        self._turns = Turns()
         self._sync_fd = -1
         self._statsd: Statsd | None = None
         self.auth: AuthClient | None = None
@@ -192,6 +192,7 @@ class Server:
         folder = self.options.data_path or os.getcwd()  # noqa: PTH109 - shown as text
         loop = asyncio.get_running_loop()
         self.registry = registry = Registry(self.options, self.topics_type)
+        self._turns = Turns(registry.memory)
         registry.tls_context = self.tls_context
         registry.authorizer = self.auth.ask if self.auth is not None else None
         self._timer = DeadlineTimer(loop, registry.timers.run)
@@ -258,7 +259,7 @@ class Server:
     def _under_tls(self, make_inner: Factory, connections: set[Any] | None) -> TlsProtocol:
         # The current context: a reload counts for every connection after it.
         assert self.tls_context is not None
-        return TlsProtocol(make_inner, self.tls_context, self._turns.room, connections)
+        return TlsProtocol(make_inner, self.tls_context, self._turns, connections)
 
     def _serve_on(
         self, name: str, make: Factory, open_count: Callable[[], int], refusal: Factory
@@ -356,6 +357,7 @@ class Server:
             self._metadata.close()
         if self._timer is not None:
             self._timer.close()
+            self.registry.timers.close()
         if self._lag_probe is not None:
             self._lag_probe.close()
         if self._sync_fd >= 0:

@@ -148,7 +148,7 @@ class Server:
     def _under_tls(self, make_inner: Factory, connections: set[Any] | None) -> TlsProtocol:
         # The current context: a reload counts for every connection after it.
         assert self._credentials.tls is not None
-        return TlsProtocol(make_inner, self._credentials.tls, self.desk.turns.room, connections)
+        return TlsProtocol(make_inner, self._credentials.tls, self.desk.turns, connections)
 
     def reload(self) -> None:
         """Read certificates and secret again, for new connections; bad ones change nothing. NSQ's dies of it."""

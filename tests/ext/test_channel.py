@@ -4,8 +4,7 @@ import random
 import resource
 
 import pytest
-from nsqfast._ext.core.memory import charge_bytes, is_full, set_ceiling, used_bytes
-from nsqfast._ext.dev.probes import let_pass, live_deliveries, shift_wall
+from nsqfast._ext.dev.probes import let_pass, live_deliveries, shift_wall, used_bytes
 
 from models.channel import ChannelModel
 from support.core import SECOND_NS, Peer, make_registry
@@ -158,7 +157,7 @@ def test_channel_while_memory_is_short_now_and_then(tmp_path, seed):
             if number % 40 == 0:
                 # 0.8 of the ceiling: messages go to disk, but nobody waits for them.
                 wanted = dice.choice([0, int(0.8 * TIB)])
-                charge_bytes(wanted - held)
+                registry.memory.charge_bytes(wanted - held)
                 held = wanted
             step = dice.choice(steps)
             scene.is_reordered |= step == scene.leave
@@ -168,8 +167,8 @@ def test_channel_while_memory_is_short_now_and_then(tmp_path, seed):
                 scene.is_reordered = False
         assert scene.published > 500
     finally:
-        charge_bytes(-held)
-        set_ceiling(0)
+        registry.memory.charge_bytes(-held)
+        registry.memory.set_ceiling(0)
     for peer in [*scene.consumers.values(), scene.producer]:
         peer.close()
     registry.topics.close()
@@ -184,9 +183,9 @@ def test_one_message_at_a_time_gets_through_when_memory_is_gone(tmp_path):
     registry.topics.ensure("t").channel("c")
     bodies = [b"%d" % number for number in range(10)]
     publish(producer, b"t", *bodies)
-    charge_bytes(TIB)
+    registry.memory.charge_bytes(TIB)
     try:
-        assert is_full()
+        assert registry.memory.is_full()
         consumer.subscribe(b"t", b"c", 100)
         got = [data for kind, data in consumer.receive() if kind == 2]
         # What is in memory is there anyway; of what is on disk, nothing while others are in flight.
@@ -197,8 +196,8 @@ def test_one_message_at_a_time_gets_through_when_memory_is_gone(tmp_path):
             got = [data for kind, data in consumer.receive() if kind == 2]
             assert [data[26:] for data in got] == [body]
     finally:
-        charge_bytes(-TIB)
-        set_ceiling(0)
+        registry.memory.charge_bytes(-TIB)
+        registry.memory.set_ceiling(0)
     registry.topics.close()
 
 

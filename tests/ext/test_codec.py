@@ -4,7 +4,7 @@ import random
 
 import pytest
 from nsqfast._ext.core.guid import GuidFactory
-from nsqfast._ext.core.memory import used_bytes
+from nsqfast._ext.dev.probes import used_bytes
 from nsqfast._ext.dev.structures import decimal, decode_record, encode_record, parse_command
 from nsqfast._ext.protocol.buffer import ReadBuffer, WriteBuffer
 from nsqfast._ext.protocol.v2 import FrameDecoder, encode

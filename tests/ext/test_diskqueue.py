@@ -12,7 +12,7 @@ import struct
 from functools import partial
 
 import pytest
-from nsqfast._ext.core.memory import used_bytes
+from nsqfast._ext.dev.probes import used_bytes
 from nsqfast._ext.storage.diskqueue.queue import DiskQueue
 from nsqfast._ext.storage.diskqueue.syncer import Syncer
 

@@ -4,8 +4,7 @@ import json
 import os
 
 import pytest
-from nsqfast._ext.core.memory import charge_bytes, set_ceiling, used_bytes
-from nsqfast._ext.dev.probes import let_pass, pool_slabs
+from nsqfast._ext.dev.probes import let_pass, pool_slabs, used_bytes
 from nsqfast._ext.protocol.v2 import FrameDecoder
 
 from support.core import SECOND_NS, Peer, counted_bytes, make_registry
@@ -296,17 +295,17 @@ def test_memory_of_a_drained_queue_goes_back_little_by_little(tmp_path):
     topic.empty()
     registry.timers.run(let_pass(0))
     registry.turn.end()
-    _, kept = pool_slabs()
+    _, kept = pool_slabs(registry.memory)
     assert kept >= 50
     steps = []
     while kept > 32:
         before = kept
         registry.timers.run(let_pass(SECOND_NS // 4))
-        _, kept = pool_slabs()
+        _, kept = pool_slabs(registry.memory)
         steps.append(before - kept)
     assert 0 < max(steps) <= 2
     registry.timers.run(let_pass(60 * SECOND_NS))
-    assert pool_slabs()[1] == 32
+    assert pool_slabs(registry.memory)[1] == 32
     registry.topics.close()
 
 
@@ -443,11 +442,10 @@ def test_what_a_client_says_of_itself_is_short(registry, name):
 
 @pytest.fixture
 def no_memory(registry):
-    set_ceiling(1 << 30)
-    charge_bytes(1 << 30)
+    registry.memory.set_ceiling(1 << 30)
+    registry.memory.charge_bytes(1 << 30)
     yield
-    charge_bytes(-(1 << 30))
-    set_ceiling(0)
+    registry.memory.charge_bytes(-(1 << 30))
 
 
 def test_without_memory_a_client_says_little_of_itself(registry, no_memory):

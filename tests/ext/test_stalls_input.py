@@ -9,8 +9,7 @@ import zlib
 
 import pytest
 from nsqfast._ext.core.budget import Part
-from nsqfast._ext.core.memory import charge_bytes, set_ceiling, used_bytes
-from nsqfast._ext.dev.probes import fix_parts, let_pass
+from nsqfast._ext.dev.probes import fix_parts, let_pass, used_bytes
 
 from ext.test_durable import pub, sync
 from support.core import NEVER, SECOND_NS, Peer, make_registry
@@ -545,14 +544,15 @@ def test_but_a_command_has(registry):
 @pytest.mark.parametrize("is_short", [True, False])
 def test_a_large_one_has_to_go_on_while_memory_is_short(registry, is_short):
     """Its buffer is what others would need; whoever sends a little now and then goes on."""
-    set_ceiling(used_bytes() + 200_000 if is_short else 0)
+    memory = registry.memory
+    memory.set_ceiling(memory.used_bytes() + 200_000 if is_short else 0)
     peer, other = Peer(registry), Peer(registry)
     peer.send(b'IDENTIFY\n\0\0\0\x1c{"heartbeat_interval":60000}')
     other.send(b'IDENTIFY\n\0\0\0\x1c{"heartbeat_interval":60000}')
     whole = pub(b"t", bytes(100_000))
     try:
         peer.send(whole[:90_000])
-        charge_bytes(100_000)
+        memory.charge_bytes(100_000)
         for _ in range(30):
             registry.timers.run(let_pass(SECOND_NS))
             other.send(b"NOP\n")
@@ -562,8 +562,8 @@ def test_a_large_one_has_to_go_on_while_memory_is_short(registry, is_short):
             peer.send(whole[90_000:])
             assert peer.receive() == [OK, OK]
     finally:
-        charge_bytes(-100_000)
-        set_ceiling(0)
+        memory.charge_bytes(-100_000)
+        memory.set_ceiling(0)
 
 
 def test_and_so_have_answers_that_are_not_read(registry):

@@ -6,9 +6,9 @@ from collections import deque
 
 import pytest
 from nsqfast._ext.broker.picker import Picker
-from nsqfast._ext.core.memory import used_bytes
+from nsqfast._ext.core.memory import process_memory
 from nsqfast._ext.core.ring import Ring
-from nsqfast._ext.dev.probes import fix_parts, let_pass, live_deliveries, pool_slabs
+from nsqfast._ext.dev.probes import fix_parts, let_pass, live_deliveries, pool_slabs, used_bytes
 from nsqfast._ext.dev.structures import NumberedHeap as Heap
 from nsqfast._ext.dev.structures import NumberedMessages as Messages
 from nsqfast._ext.dev.structures import NumberedQueue as Line
@@ -112,7 +112,7 @@ def test_line_gives_the_earliest(dice):
 
 
 def test_messages_of_the_pool_do_not_touch_each_other(dice):
-    slabs_before = pool_slabs()[0]
+    slabs_before = pool_slabs(process_memory)[0]
     messages, model = Messages(), {}
     sizes = [0, 1, 16, 200, 200, 200, 1000, 2016, 2017, 5000, 4064, 4065, 65_000, 524_256, 524_257]
     sizes += [dice.randrange(600_000) for _ in range(5)]
@@ -129,7 +129,7 @@ def test_messages_of_the_pool_do_not_touch_each_other(dice):
         assert messages.check(number) == size
         messages.drop(number)
     # The debug builds take every message from malloc, where the sanitizers see it.
-    assert pool_slabs()[0] == slabs_before
+    assert pool_slabs(process_memory)[0] == slabs_before
 
 
 @pytest.mark.parametrize("way", ["deferred", "in flight"])
@@ -178,14 +178,14 @@ def test_pinned_deliveries_are_freed_in_the_end(tmp_path):
 
 
 def test_a_drained_pool_has_empty_slabs_for_the_next():
-    slabs_before, _ = pool_slabs()
+    slabs_before, _ = pool_slabs(process_memory)
     messages = Messages()
     for number in range(200_000):
         messages.add(number, 200)
-    slabs_full, _ = pool_slabs()
+    slabs_full, _ = pool_slabs(process_memory)
     for number in range(200_000):
         messages.drop(number)
-    slabs, kept = pool_slabs()
+    slabs, kept = pool_slabs(process_memory)
     assert slabs == slabs_before
     if not DEBUG:
         assert 45 <= slabs_full - slabs_before <= 46, "232 bytes of a message take 240"

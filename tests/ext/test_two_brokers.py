@@ -1,20 +1,24 @@
 """Two brokers in one process share neither a clock that stands, nor what one of them was late by, nor how short
-descriptors are.
+descriptors are, nor memory and its ceiling.
 """
 
+import gc
 import os
 import threading
 import time
+import weakref
 
 import pytest
+from nsqfast._ext.broker.picker import Picker
 from nsqfast._ext.core.budget import Part
-from nsqfast._ext.dev.probes import fix_parts, shift_wall
+from nsqfast._ext.dev.probes import fix_parts, let_pass, live_deliveries, shift_wall
 
 from ext.test_durable import pub
 from ext.test_stalls_input import PART, fins, ids
 from support.core import NEVER, Peer, make_registry
 
 HOUR_NS = 3600 * 1_000_000_000
+MIB = 1 << 20
 
 
 @pytest.fixture
@@ -101,3 +105,103 @@ def test_descriptors_are_short_for_who_has_opened_a_high_one(tmp_path, opens_it)
     assert (len(syncer.open_queues) < 5) == opens_it
     for registry in (one, other):
         registry.topics.close()
+
+
+def used(brokers):
+    return [registry.memory.used_bytes() for registry in brokers]
+
+
+def test_each_counts_what_it_holds_itself(brokers):
+    one, other = brokers
+    before = used(brokers)
+    peer = Peer(one)
+    peer.send(b"".join(pub(b"t", bytes(1000)) for _ in range(5000)))
+    peer.send(pub(b"t", bytes(200_000))[:-1])  # its buffer grows, too
+    assert one.memory.used_bytes() > before[0] + 5_000_000 + 200_000
+    assert other.memory.used_bytes() == before[1]
+    # What one of them gives back does not count for the other.
+    peer.close()
+    one.topics.delete("t")
+    one.topics.close()
+    assert one.memory.used_bytes() < before[0] + MIB
+    assert other.memory.used_bytes() == before[1]
+
+
+def dpub(body):
+    return b"DPUB t 1000\n" + len(body).to_bytes(4, "big") + body
+
+
+def test_each_has_a_ceiling_of_its_own(brokers):
+    one = brokers[0]
+    one.memory.set_ceiling(8 * MIB)
+    for registry in brokers:
+        for _ in range(10):
+            registry.topics.find("t").put(bytes(MIB))
+    on_disk = [registry.topics.find("t").channel("c").backend_depth for registry in brokers]
+    assert 4 <= on_disk[0] <= 6  # from three quarters of the ceiling on
+    assert on_disk[1] == 0
+    one.memory.charge_bytes(8 * MIB)
+    assert [registry.memory.is_full() for registry in brokers] == [True, False]
+    answers = []
+    for registry in brokers:
+        peer = Peer(registry)
+        peer.send(dpub(b"x"))
+        answers += peer.receive()
+    assert [kind for kind, _ in answers] == [1, 0]
+    assert answers[0][1].startswith(b"E_DPUB_FAILED ")
+    one.memory.charge_bytes(-8 * MIB)
+
+
+def test_who_searches_one_keeps_nothing_of_the_other(brokers):
+    """While somebody looks through deferred messages, those that are freed stay where they are."""
+    count, before = live_deliveries(), used(brokers)
+    for registry in brokers:
+        for _ in range(20_000):
+            registry.topics.find("t").put(b"x", 3_600_000)
+    channel = brokers[0].topics.find("t").channel("c")
+    search = Picker(channel, "deferred", "drop", ids=(b"0123456789abcdef",))
+    for registry in brokers:
+        registry.topics.delete("t")
+        while live_deliveries() > count + 20_000 * (registry is brokers[0]):
+            registry.timers.run(let_pass(1000))
+    now = used(brokers)
+    assert now[0] > before[0] + MIB
+    assert now[1] < before[1] + MIB
+    del search
+    assert used(brokers)[0] < before[0] + MIB
+
+
+def test_the_memory_of_a_broker_ends_with_it(tmp_path):
+    """And so do the empty slabs that it kept for more messages, although it was about to give some back."""
+    registry = make_registry(tmp_path, mem_queue_size=300_000)
+    topic = registry.topics.ensure("t")
+    for _ in range(200_000):
+        topic.put(bytes(200))
+    registry.topics.delete("t")
+    registry.topics.close()
+    registry.turn.end()
+    registry.timers.close()
+    memory = weakref.ref(registry.memory)
+    del registry, topic
+    gc.collect()
+    assert memory() is None
+
+
+def test_what_a_broker_leaves_ends_with_it(tmp_path):
+    """The collector frees its parts in any order: messages that are queued, in flight and deferred, of all sizes.
+    While one of them is left, the memory is.
+    """
+    registry = make_registry(tmp_path, mem_queue_size=100)
+    topic, peer = registry.topics.ensure("t"), Peer(registry)
+    peer.subscribe(b"t", b"c", 3)
+    count, memory = live_deliveries(), weakref.ref(registry.memory)
+    for size in [1, 200, 600_000] * 10:
+        topic.put(bytes(size))
+        topic.put(bytes(size), 3_600_000)
+    assert [kind for kind, _ in peer.receive()] == [0, 2, 2, 2]
+    assert live_deliveries() == count + 33
+    assert topic.channel("c").backend_depth == 0
+    registry.timers.close()
+    del registry, topic, peer
+    gc.collect()
+    assert memory() is None

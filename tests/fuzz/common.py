@@ -11,7 +11,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from nsqfast._ext.core.memory import used_bytes
+from nsqfast._ext.dev.probes import used_bytes
 
 from nsqfast.program.logs import TextFormatter
 

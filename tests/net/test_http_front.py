@@ -59,8 +59,8 @@ class Front:
     """A connection whose publishes are answered with a counter; `/wait` waits for `waiting`."""
 
     def __init__(self, folder):
-        self.turns = Turns()
         self.registry = make_registry(folder)
+        self.turns = Turns(self.registry.memory)
         self.registry.topics.ensure("t")
         self.replies = 0
         self.shortcut = PublishShortcut(self.registry, self.reply, asks_host=False)

@@ -64,7 +64,7 @@ def serve(talk, limits=LONG, ours=None, theirs=None):
             return HttpProtocol(echo, limits, connections)
 
         def make_under_tls():
-            return TlsProtocol(make, ours, Turns().room)
+            return TlsProtocol(make, ours, Turns())
 
         server = await loop.create_server(make_under_tls if ours else make, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]

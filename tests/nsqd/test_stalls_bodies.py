@@ -3,8 +3,7 @@
 import asyncio
 
 import pytest
-from nsqfast._ext.core.memory import used_bytes
-from nsqfast._ext.dev.probes import fix_parts
+from nsqfast._ext.dev.probes import fix_parts, used_bytes
 
 from support.core import NEVER
 from support.http import HttpBroker, post

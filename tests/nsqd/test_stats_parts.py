@@ -5,8 +5,7 @@ import json
 import re
 
 import pytest
-from nsqfast._ext.core.memory import set_ceiling, used_bytes
-from nsqfast._ext.dev.probes import fix_parts
+from nsqfast._ext.dev.probes import fix_parts, used_bytes
 
 from nsqfast.net.http_message import Request, Response
 from nsqfast.net.http_routes import PIECE_UNITS
@@ -198,7 +197,8 @@ async def test_nor_more_of_it_than_memory_allows(broker, caplog):
     fix_parts(10 * PIECE_UNITS)
     before = used_bytes()
     first, _ = await ask_and_read_little(broker)
-    set_ceiling(used_bytes() + (used_bytes() - before) // 2)
+    memory = broker.registry.memory
+    memory.set_ceiling(memory.used_bytes() + (used_bytes() - before) // 2)
     try:
         # Other tests may have used up the log lines of the usual address.
         protocol, wire = await ask_and_read_little(broker, "127.0.0.9")
@@ -214,7 +214,7 @@ async def test_nor_more_of_it_than_memory_allows(broker, caplog):
             await asyncio.sleep(0)
         assert wire.written.count(b"HTTP/1.1 200 ") == 2
     finally:
-        set_ceiling(0)
+        memory.set_ceiling(0)
 
 
 async def test_the_end_of_the_server_sends_what_there_is(broker):

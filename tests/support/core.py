@@ -5,8 +5,7 @@ from types import SimpleNamespace
 
 from nsqfast._ext.broker.registry import Registry
 from nsqfast._ext.broker.topics import Topics
-from nsqfast._ext.core.memory import used_bytes
-from nsqfast._ext.dev.probes import fix_parts, let_pass
+from nsqfast._ext.dev.probes import fix_parts, let_pass, used_bytes
 from nsqfast._ext.protocol.v2 import FrameDecoder
 from nsqfast._ext.server.connection import BrokerConnection
 

@@ -108,7 +108,7 @@ class HttpBroker:
         self.api = HttpApi(server, rules, is_plain=True, serves_admin=True)
         self.shortcut = self.api.shortcut if has_shortcut else None
         self.asked = []
-        self.turns = Turns()
+        self.turns = Turns(self.registry.memory)
 
     def limit(self, method, path):
         return self.api.limit(method, path)

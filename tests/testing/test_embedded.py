@@ -9,11 +9,13 @@ import threading
 from pathlib import Path
 
 import pytest
+from nsqfast._ext.core.memory import memories
 
 import nsqfast
 from nsqfast import ClosedError, Config, Consumer, OptionsError, Producer
 from nsqfast.client.sync import Producer as SyncProducer
 from support.lookup import nodes
+from support.prometheus import scrape
 from support.server import start_nsqlookupd
 from support.web import topic_stats
 
@@ -34,7 +36,9 @@ def place(address):
 
 def read_process():
     """What a process has of brokers that it runs."""
+    gc.collect()
     return {
+        "memories": len(memories),
         "threads": {*os.listdir("/proc/self/task")},
         "descriptors": sorted(os.readlink(path) for path in list_open()),
         "folders": sorted(Path(os.environ["TMPDIR"]).iterdir()),
@@ -172,6 +176,38 @@ async def test_two_at_once_have_their_own_flags_times_and_ends(loop_factory):
             assert small.advance(60) == 1
             assert (await take(consumer)).body == b"later"
     assert small.address != large.address
+
+
+async def test_two_at_once_have_memory_and_its_ceiling_of_their_own():
+    """A deferred message stays in memory, so it is refused from seven eighths of the ceiling on."""
+    ceiling = 64 << 20
+
+    async def fill(producer):
+        for _ in range(70):
+            await producer.publish_later("t", BODY, delay_s=600)
+
+    async def used(nsqd):
+        scraped = await asyncio.to_thread(scrape, place(nsqd.http_address))
+        assert scraped.value("nsqd_memory_max_bytes") == (ceiling if nsqd is small else 0)
+        return scraped.value("nsqd_memory_used_bytes")
+
+    async with (
+        nsqfast.embedded() as large,
+        nsqfast.embedded(f"--max-memory={ceiling}") as small,
+        nsqfast.embedded() as last,
+        Producer(large.address) as to_large,
+        Producer(small.address) as to_small,
+    ):
+        empty = [await used(nsqd) for nsqd in (large, small, last)]
+        await fill(to_large)
+        assert await used(large) > empty[0] + 70 * len(BODY)
+        assert [await used(nsqd) for nsqd in (small, last)] == empty[1:]
+        with pytest.raises(nsqfast.PublishError, match="no memory left for deferred messages"):
+            await fill(to_small)
+        assert 50 <= len(small.bodies("t")) <= 56
+        await to_large.publish_later("t", BODY, delay_s=600)
+        assert await used(small) < ceiling
+        assert await used(last) == empty[2]
 
 
 async def test_topics_are_cleared():

@@ -4,7 +4,6 @@ from libc.stdint cimport int64_t, uint64_t
 
 from nsqfast._ext.core.budget cimport Budget
 from nsqfast._ext.core.heap cimport Timed, Timers
-from nsqfast._ext.core.memory cimport account
 from nsqfast._ext.core.message cimport Delivery, Message
 from nsqfast._ext.storage.diskqueue.deferred cimport DiskDeferred
 from nsqfast._ext.storage.diskqueue.queue cimport DiskQueue
@@ -67,5 +66,5 @@ cdef class BacklogScan(DiskScan):
 
 cdef inline bint has_room(Backlog backlog) noexcept:
     """Whether memory has room, and nothing on disk comes first."""
-    return (<int64_t> backlog.memory.size < backlog.memory_max and account.level == 0
+    return (<int64_t> backlog.memory.size < backlog.memory_max and backlog.account.level == 0
             and backlog.disk.reader.depth + backlog.disk.writer.postponed_count == 0)

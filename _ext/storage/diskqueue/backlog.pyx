@@ -10,7 +10,6 @@ from libc.stdint cimport uint32_t
 
 from nsqfast._ext.core.budget cimport begin_part, is_spent
 from nsqfast._ext.core.clock cimport monotonic_ns
-from nsqfast._ext.core.memory cimport account
 from nsqfast._ext.core.message cimport delivery_free, message_drop, message_new
 from nsqfast._ext.core.settings cimport Settings
 from nsqfast._ext.storage.diskqueue.cold_reads cimport ColdReads
@@ -138,7 +137,8 @@ cdef class Backlog(MemoryQueue):
         cdef Settings settings = store.settings
         super().__init__(store, False)
         self.syncer, self.tick = syncer, tick
-        self.disk = DiskQueue(settings.data_path, name, syncer, settings.max_bytes_per_file, settings.sync_every)
+        self.disk = DiskQueue(settings.data_path, name, syncer, settings.max_bytes_per_file, settings.sync_every,
+                              store.broker_memory)
         if self.disk.deadlines is not None:
             self.found = DiskDeferred(self.disk.reader, self.disk.deadlines)
             self.disk.deadlines = None
@@ -179,7 +179,7 @@ cdef class Backlog(MemoryQueue):
 
     cdef int requeue(self, Delivery *delivery) except -1:
         delivery.owner = 0
-        if <int64_t> self.memory.size < self.memory_max and account.level == 0 and self.disk.reader.depth == 0:
+        if <int64_t> self.memory.size < self.memory_max and self.account.level == 0 and self.disk.reader.depth == 0:
             self.memory.push(<void *> delivery)
             return 0
         try:
@@ -389,7 +389,8 @@ cdef class BacklogScan(DiskScan):
 
     cdef int move(self, Record *record) except -1:
         cdef DiskQueue disk = self.backlog.disk
-        cdef Message *message = message_new(record.piece, <uint32_t> record.piece_size, record.timestamp_ns, record.id)
+        cdef Message *message = message_new(self.backlog.account, record.piece, <uint32_t> record.piece_size,
+                                            record.timestamp_ns, record.id)
         if message is NULL:
             raise MemoryError
         try:

@@ -133,12 +133,12 @@ cdef class DiskDeferred:
             if (id_of_record(<const char *>record + 4) != self.deadlines.entries[self.number].id
                     or not is_unfinished(self.reader, index, self.file, self.position)):
                 break
-            message = message_load(<const char *>record + 4, len(record) - 4)
+            message = message_load(self.reader.account, <const char *>record + 4, len(record) - 4)
             if message is NULL:
                 raise MemoryError
             # Who was told its id is not on disk; with attempts it was delivered, and deferred again by its consumer.
             message.is_told = message.attempts == 0
-            delivery = delivery_new(message)
+            delivery = delivery_new(self.reader.account, message)
             if delivery is NULL:
                 raise MemoryError
             delivery.ordinal = self.reader.take_found(index, self.file, self.position, end)

@@ -1,3 +1,4 @@
+from nsqfast._ext.core.memory import Memory
 from nsqfast._ext.storage.diskqueue.position import FileOwner
 from nsqfast._ext.storage.diskqueue.reader import DiskReader
 from nsqfast._ext.storage.diskqueue.syncer import Syncer
@@ -8,7 +9,13 @@ class DiskQueue(FileOwner):
     depth: int
     unacked: int
     def __init__(
-        self, data_path: str, name: str, syncer: Syncer, file_size_max: int, sync_every: int
+        self,
+        data_path: str,
+        name: str,
+        syncer: Syncer,
+        file_size_max: int,
+        sync_every: int,
+        memory: Memory | None = None,
     ) -> None: ...
     def empty(self) -> int: ...
     def close(self) -> int: ...

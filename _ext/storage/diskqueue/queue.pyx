@@ -8,6 +8,7 @@ from libc.stdint cimport INT64_MAX, int64_t, uint64_t
 import logging
 import os
 
+from nsqfast._ext.core.memory cimport Memory
 from nsqfast._ext.core.message cimport Message, message_drop, message_new
 from nsqfast._ext.storage.diskqueue.ackfile cimport Place
 from nsqfast._ext.storage.diskqueue.deferred cimport take_deadlines
@@ -27,12 +28,13 @@ log = logging.getLogger("nsqd")
 
 
 cdef class DiskQueue(FileOwner):
-    def __init__(self, str data_path, str name, Syncer syncer, int64_t file_size_max, int64_t sync_every):
+    def __init__(self, str data_path, str name, Syncer syncer, int64_t file_size_max, int64_t sync_every,
+                 Memory memory=None):
         cdef Recovered found
         data_path = data_path or "."
         prefix = os.path.join(data_path, name + ".diskqueue.")
         self.position = DiskPosition(self, name, prefix, syncer)
-        self.reader = DiskReader(self.position)
+        self.reader = DiskReader(self.position, memory)
         self.writer = DiskWriter(self.position, self.reader, data_path, file_size_max, sync_every)
         syncer.remove_now(self.position.prefix)
         found = recover(name, self.position.prefix)
@@ -261,7 +263,7 @@ cdef class DiskQueue(FileOwner):
 
     def put(self, bytes body, *, id=1, timestamp_ns=1, attempts=0, taken=False):
         """Call append() with a message."""
-        cdef Message *message = message_new(body, len(body), timestamp_ns, id)
+        cdef Message *message = message_new(self.reader.account, body, len(body), timestamp_ns, id)
         if message is NULL:
             raise MemoryError
         try:

@@ -2,6 +2,7 @@
 
 from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
 
+from nsqfast._ext.core.memory cimport Account
 from nsqfast._ext.core.message cimport Message
 from nsqfast._ext.storage.diskqueue.cold_reads cimport ColdRead, ColdReads, ReadOwner
 from nsqfast._ext.storage.diskqueue.position cimport DiskPosition
@@ -9,6 +10,7 @@ from nsqfast._ext.storage.diskqueue.segment cimport Segment
 
 
 cdef class FileReader(ReadOwner):
+    cdef Account *account
     cdef ColdReads cold                 # None: fill() waits for the disk
     cdef int cold_error                 # errno of the last cold read, if the next fill() has to mind it
     cdef DiskPosition position          # of its queue

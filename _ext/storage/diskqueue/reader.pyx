@@ -20,7 +20,7 @@ import stat
 
 from nsqfast._ext.core.clock cimport monotonic_ns
 from nsqfast._ext.core.limits cimport MESSAGE_HEADER_SIZE
-from nsqfast._ext.core.memory cimport account, charge
+from nsqfast._ext.core.memory cimport Memory, account_of, charge, leave_account
 from nsqfast._ext.core.message cimport get_be32, get_be64, id_from_hex, message_drop, message_load
 from nsqfast._ext.storage.diskqueue.cold_reads cimport read_cached
 from nsqfast._ext.storage.diskqueue.recovery cimport count_records, record_start, set_aside
@@ -60,7 +60,7 @@ cdef class FileReader:
         if self.read_fd >= 0:
             close(self.read_fd)
         self.drop_pending()
-        charge(&account, -self.ahead_capacity)
+        leave_account(self.account, self.ahead_capacity)
         free(self.ahead)
 
     cdef int fill(self, int64_t size) except -1:
@@ -77,7 +77,7 @@ cdef class FileReader:
                 raise self.refuse(error)
             return 0
         if size > self.ahead_capacity:
-            charge(&account, -self.ahead_capacity)
+            charge(self.account, -self.ahead_capacity)
             free(self.ahead)
             self.ahead_size = self.ahead_capacity = 0
             want = AHEAD_SIZE
@@ -87,7 +87,7 @@ cdef class FileReader:
             if self.ahead is NULL:
                 raise MemoryError
             self.ahead_capacity = want
-            charge(&account, want)
+            charge(self.account, want)
         if self.read_fd < 0:
             self.position.note_open()
             try:
@@ -117,7 +117,7 @@ cdef class FileReader:
         return got != 0 and self.cold.request(self, self.read_fd, self.read_position, want)
 
     cdef int end_read(self, ColdRead *done) except -1:
-        charge(&account, done.size - self.ahead_capacity)
+        charge(self.account, done.size - self.ahead_capacity)
         free(self.ahead)
         self.ahead, done.data = done.data, NULL
         self.ahead_capacity, self.ahead_start, self.ahead_size = done.size, done.position, done.got
@@ -219,15 +219,16 @@ cdef inline int64_t skip_units(size_t size) noexcept:
 
 
 cdef class DiskReader(FileReader):
-    def __init__(self, DiskPosition position not None):
+    def __cinit__(self, DiskPosition position not None, Memory memory=None):
+        self.account = account_of(memory)
         self.position = position
         self.shifts_before = []
 
     def __dealloc__(self):
         if self.spots is not NULL:
-            charge(&account, -<int64_t> ((self.spots_mask + 1) * sizeof(Spot)))
+            charge(self.account, -<int64_t> ((self.spots_mask + 1) * sizeof(Spot)))
         if self.taken is not NULL:
-            charge(&account, -<int64_t> ((self.taken_mask + 1) * sizeof(Taken)))
+            charge(self.account, -<int64_t> ((self.taken_mask + 1) * sizeof(Taken)))
         free(self.spots)
         free(self.taken)
 
@@ -250,7 +251,7 @@ cdef class DiskReader(FileReader):
                     self.advance()
                 self.skip_taken()
                 continue
-            message = message_load(payload, size)
+            message = message_load(self.account, payload, size)
             if message is NULL:
                 raise MemoryError
             try:
@@ -390,7 +391,7 @@ cdef class DiskReader(FileReader):
                 raise MemoryError
             for i in range(self.position.cursor, self.next_read):
                 grown[i & (capacity - 1)] = self.spots[i & self.spots_mask]
-            charge(&account, <int64_t> ((capacity - (self.spots_mask + 1 if self.spots else 0)) * sizeof(Spot)))
+            charge(self.account, <int64_t> ((capacity - (self.spots_mask + 1 if self.spots else 0)) * sizeof(Spot)))
             free(self.spots)
             self.spots = grown
             self.spots_mask = capacity - 1
@@ -410,7 +411,7 @@ cdef class DiskReader(FileReader):
                 raise MemoryError
             for i in range(size):
                 grown[i] = self.taken[(self.taken_head + i) & self.taken_mask]
-            charge(&account, <int64_t> ((capacity - (self.taken_mask + 1 if self.taken else 0)) * sizeof(Taken)))
+            charge(self.account, <int64_t> ((capacity - (self.taken_mask + 1 if self.taken else 0)) * sizeof(Taken)))
             free(self.taken)
             self.taken = grown
             self.taken_mask = capacity - 1

@@ -4,6 +4,7 @@ from libc.stdint cimport int64_t
 
 from nsqfast._ext.core.budget cimport Budget
 from nsqfast._ext.core.heap cimport Timers
+from nsqfast._ext.core.memory cimport Memory
 from nsqfast._ext.core.settings cimport Settings
 from nsqfast._ext.storage.diskqueue.backlog cimport Backlog, has_room
 from nsqfast._ext.storage.diskqueue.cold_reads cimport ColdReads
@@ -20,8 +21,8 @@ cdef enum:
 
 
 cdef class DiskStore(Store):
-    def __init__(self, Settings settings, Timers timers):
-        self.settings, self.timers = settings, timers
+    def __init__(self, Settings settings, Timers timers, Memory memory not None):
+        self.settings, self.timers, self.broker_memory = settings, timers, memory
         self.syncer = Syncer()
         self.syncer.on_pending = self.announce
         self.health = self.syncer.health

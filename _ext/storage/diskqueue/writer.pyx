@@ -15,7 +15,7 @@ import os
 from contextlib import suppress
 
 from nsqfast._ext.core.limits cimport MESSAGE_HEADER_SIZE
-from nsqfast._ext.core.memory cimport account
+from nsqfast._ext.core.memory cimport MEMORY_AMPLE
 from nsqfast._ext.core.message cimport Message, message_put_header, put_be32
 from nsqfast._ext.storage.diskqueue.ackfile cimport AckFile
 from nsqfast._ext.storage.diskqueue.hollow cimport is_hollow, seal
@@ -194,7 +194,8 @@ cdef class DiskWriter:
     cdef int drop_batch(self) except -1:
         self.is_written = self.position.in_batch = False
         self.gathered_count = self.batch_size = self.postponed_count = 0
-        if self.batch_capacity > BATCH_KEEP_MAX or (account.level and self.batch_capacity > BATCH_KEEP_SHORT):
+        cdef size_t kept_max = BATCH_KEEP_MAX if self.reader.account.level == MEMORY_AMPLE else BATCH_KEEP_SHORT
+        if self.batch_capacity > kept_max:
             free(self.batch)
             self.batch = NULL
             self.batch_capacity = 0

@@ -140,12 +140,12 @@ def serve(
     else:
         opened: set[Any] = set()  # includes those whose handshake is not finished
 
-        room = Turns().room
+        turns = Turns()
 
         def under_tls(make_inner: Factory, counted: "set[Any] | None") -> TlsProtocol:
             context = tls_context()  # that of the last reload
             assert context is not None
-            return TlsProtocol(make_inner, context, room, counted)
+            return TlsProtocol(make_inner, context, turns, counted)
 
         make = partial(under_tls, make, opened)
         ceiling = Ceiling(count_max, partial(under_tls, refuse_http, None))
