@@ -70,7 +70,7 @@ def _text_rows(spark: "SparkSession", files: Sequence[ArchiveFile]) -> "DataFram
     )
     # The file of every row must be found: a row without a topic would not be counted.
     facts = spark.createDataFrame(
-        [(uri, *_facts(file)) for file in files for uri in _uris(file.path)],
+        [(uri, *_make_file_columns(file)) for file in files for uri in _uris(file.path)],
         "file_path string, topic string, date string, hour string, file string",
     )
     return lines.join(f.broadcast(facts), "file_path", "left").select(
@@ -91,7 +91,7 @@ def _uris(path: str) -> tuple[str, str]:
     return f"file:{path}", f"file://{path}"
 
 
-def _facts(file: ArchiveFile) -> tuple[str, str, str, str]:
+def _make_file_columns(file: ArchiveFile) -> tuple[str, str, str, str]:
     assert file.begin_ns is not None, f"{file.path} has records without a time"
     time = datetime.fromtimestamp(file.begin_ns // NS_PER_S, UTC)
     return file.topic, f"{time:%Y-%m-%d}", f"{time:%H}", file.path

@@ -189,7 +189,7 @@ def remove_path(address: Bound | None) -> None:
 WILDCARDS = frozenset(("", "0.0.0.0", "::"))  # noqa: S104 - this is what is looked for
 
 
-def is_open(text: str) -> bool:
+def is_wildcard(text: str) -> bool:
     """Whether it is an address on every interface."""
     address = parse_address(text)
     return bool(text) and isinstance(address, Inet) and address.host in WILDCARDS
@@ -198,7 +198,7 @@ def is_open(text: str) -> bool:
 def describe_open(ports: Iterable[tuple[str, str, str]]) -> Iterator[str]:
     """One line for each of (flag, its address, the flag that protects it) that is on every interface."""
     for flag, text, protection in ports:
-        if is_open(text):
+        if is_wildcard(text):
             yield (
                 f"everybody who reaches this machine may use {flag}={text}: "
                 f"give {flag} an address of the inner network, or set {protection}"

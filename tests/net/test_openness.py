@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from nsqfast.net.addresses import is_open, warn_if_open
+from nsqfast.net.addresses import is_wildcard, warn_if_open
 from nsqfast.nsqd.options import parse, validate
 from support.server import start_nsqd, start_nsqlookupd
 
@@ -14,15 +14,15 @@ ADMIN = ("--http-admin-address", ":4155", "--http-auth-required")
 
 
 @pytest.mark.parametrize("text", [":4150", "0.0.0.0:4150", "[::]:4150"])
-def test_open(text):
-    assert is_open(text)
+def test_wildcard(text):
+    assert is_wildcard(text)
 
 
 @pytest.mark.parametrize(
     "text", ["", "127.0.0.1:4150", "[::1]:4150", "host:4150", "/run/x", "./::"]
 )
-def test_not_open(text):
-    assert not is_open(text)
+def test_not_wildcard(text):
+    assert not is_wildcard(text)
 
 
 @pytest.mark.parametrize(
