@@ -122,7 +122,7 @@ cdef class Picker:
         self.number_end, self.index_end = place[5], place[6]
         if self.number_end == 0 and self.index_end == 0:
             self.number_end = memory.number() + <int64_t> memory.size
-            self.index_end = self.channel.backlog.locate(&self.place, &_)
+            self.index_end = self.channel.backlog.correct_place(&self.place, &_)
         return 0
 
     cdef int note_deferred(self) except -1:

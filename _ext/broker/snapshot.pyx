@@ -113,7 +113,7 @@ cdef class Snapshot:
         """In delivery order."""
         cdef Ring ring = queue.backlog.memory
         cdef int64_t skip = self.offset, on_disk = 0
-        queue.backlog.locate(&self.place, &on_disk)
+        queue.backlog.correct_place(&self.place, &on_disk)
         if isinstance(queue, Topic):
             # Deferred ones that wait for a first channel come before all others.
             self.depth = <int64_t> (<Topic> queue).deferred.queue.size

@@ -19,7 +19,7 @@ from nsqfast._ext.storage.diskqueue.hollow cimport is_hollow, is_sealed, seal
 cdef Account *account = account_of(None)
 
 
-cdef class NumberedHeap:
+cdef class NumberedDeadlineHeap:
     """A DeadlineHeap of numbered deadlines."""
     cdef DeadlineHeap heap
     cdef dict timed
@@ -53,7 +53,7 @@ cdef class NumberedHeap:
         return self.heap.size
 
 
-cdef class NumberedQueue:
+cdef class NumberedInFlightQueue:
     """An InFlightQueue of numbered deliveries."""
     cdef InFlightQueue queue
     cdef dict by_number
@@ -90,8 +90,8 @@ cdef class NumberedQueue:
         return self.queue.oldest(most, False)
 
     def take_all(self):
-        """Move everything into another NumberedQueue and return that."""
-        cdef NumberedQueue taken = NumberedQueue()
+        """Move everything into another NumberedInFlightQueue and return that."""
+        cdef NumberedInFlightQueue taken = NumberedInFlightQueue()
         taken.queue = self.queue.take_all()
         taken.by_number, self.by_number = self.by_number, {}
         return taken
@@ -100,7 +100,7 @@ cdef class NumberedQueue:
         return self.queue.size
 
 
-cdef class NumberedTable:
+cdef class NumberedInFlightTable:
     """An InFlightTable of numbered deliveries."""
     cdef InFlightTable table
 

@@ -120,5 +120,5 @@ cdef class Session(Consumer):
 
     cdef bytes whole_body(self, const char *data, Py_ssize_t size, Line *line, str command)
     cdef Py_ssize_t identify(self, const char *data, Py_ssize_t size, Line *line) except -1
-    cdef int locate(self) except -1
+    cdef int set_distance(self) except -1
     cdef Py_ssize_t run_auth(self, const char *data, Py_ssize_t size, Line *line) except -1

@@ -715,7 +715,7 @@ cdef class Session(Consumer):
         self.client_id, self.hostname, self.user_agent = identity.client_id, identity.hostname, identity.user_agent
         self.topology_zone, self.topology_region = identity.topology_zone, identity.topology_region
         self.tells_ids = identity.tells_ids
-        self.locate()
+        self.set_distance()
         self.sample_percent, self.timeout_ns = identity.sample_rate, identity.msg_timeout_ns
         self.heartbeat_ns = identity.heartbeat_ns
         # Each of them once: a layer that another one replaced would stay in memory.
@@ -731,7 +731,7 @@ cdef class Session(Consumer):
         self.identity_size = len(body)
         return size if self.new_layers else line.size + 4 + len(body)
 
-    cdef int locate(self) except -1:
+    cdef int set_distance(self) except -1:
         """Set the distance to the client; the first IDENTIFY does so for good (spec nsqd-tcp §14)."""
         options = self.registry.settings.options
         if self.is_located or not self.registry.settings.is_topology_aware:

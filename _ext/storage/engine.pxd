@@ -145,7 +145,7 @@ cdef class ChannelStore:
 
     # Correct a place that was noted earlier, set how many messages a scan can see, and return the place's index behind
     # all of them.
-    cdef uint64_t locate(self, QueuePlace *place, int64_t *visible_count) except? 0
+    cdef uint64_t correct_place(self, QueuePlace *place, int64_t *visible_count) except? 0
 
     # Look at what is behind the memory's messages, from that place to that index, and change nothing; None: nothing
     # is there.

@@ -100,7 +100,7 @@ cdef class ChannelStore:
     cdef int64_t oldest(self) except -2:
         pass
 
-    cdef uint64_t locate(self, QueuePlace *place, int64_t *visible_count) except? 0:
+    cdef uint64_t correct_place(self, QueuePlace *place, int64_t *visible_count) except? 0:
         pass
 
     cdef Scan scan(self, QueuePlace *place, uint64_t end):

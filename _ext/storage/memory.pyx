@@ -184,7 +184,7 @@ cdef class MemoryQueue(ChannelStore):
             return (<Message *> (item & ~<uintptr_t> 1)).timestamp_ns
         return (<Delivery *> item).message.timestamp_ns if item else 0
 
-    cdef uint64_t locate(self, QueuePlace *place, int64_t *visible_count) except? 0:
+    cdef uint64_t correct_place(self, QueuePlace *place, int64_t *visible_count) except? 0:
         place.index = place.file = place.position = place.shift = visible_count[0] = 0
         return 0
 

@@ -215,7 +215,7 @@ def warn_if_open(log: logging.Logger, ports: Iterable[tuple[str, str, str]]) -> 
 HIDDEN = "xxxxx"  # as in Go
 
 
-def masked(address: str) -> str:
+def mask_address(address: str) -> str:
     """An address or URL without user, password, and the values of its query."""
     if address.startswith("/"):
         return address  # the path of a socket
@@ -225,32 +225,32 @@ def masked(address: str) -> str:
         scheme, rest = "", place
     _, at, rest = rest.rpartition("@")
     user = HIDDEN + at if at else ""
-    fields = "&".join([_masked_field(field) for field in query.split("&")]) if query else ""
+    fields = "&".join([_mask_query_value(field) for field in query.split("&")]) if query else ""
     return f"{scheme}{mark}{user}{rest.partition('#')[0]}{question}{fields}"
 
 
 def place_of(address: str) -> str:
     """Scheme, host and port only: a path may be a secret as well."""
-    scheme, mark, rest = masked(address).partition("?")[0].rpartition("://")
+    scheme, mark, rest = mask_address(address).partition("?")[0].rpartition("://")
     return f"{scheme}{mark}{rest.partition('/')[0].removeprefix(HIDDEN + '@')}"
 
 
-def masked_words(words: list[str]) -> list[str]:
+def mask_command_line(words: list[str]) -> list[str]:
     """A command line with its addresses masked."""
     found = []
     is_address = False
     for word in words:
         flag, equals, value = word.partition("=") if word.startswith("-") else ("", "", word)
         if equals and "address" in flag:
-            found.append(f"{flag}={masked(value)}")
+            found.append(f"{flag}={mask_address(value)}")
         elif is_address or "://" in word:
-            found.append(f"{flag}{equals}{masked(value)}")
+            found.append(f"{flag}{equals}{mask_address(value)}")
         else:
             found.append(word)
         is_address = not equals and "address" in flag
     return found
 
 
-def _masked_field(field: str) -> str:
+def _mask_query_value(field: str) -> str:
     name, equals, _ = field.partition("=")
     return f"{name}={HIDDEN}" if equals else HIDDEN

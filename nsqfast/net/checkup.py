@@ -14,7 +14,7 @@ from nsqfast.net.addresses import (
     Unix,
     describe_open,
     find_fault,
-    masked,
+    mask_address,
     parse_address,
     try_binding,
 )
@@ -75,9 +75,9 @@ def check_peers(flag: str, addresses: Iterable[str]) -> Iterator[Finding]:
     for text in addresses:
         host, fault = _split_peer(text)
         if fault:
-            yield Finding(ERROR, flag, f"{masked(text)}: {fault}")
+            yield Finding(ERROR, flag, f"{mask_address(text)}: {fault}")
         else:
-            yield check_host(flag, masked(text), host)
+            yield check_host(flag, mask_address(text), host)
 
 
 def check_host(subject: str, text: str, host: str) -> Finding:

@@ -211,7 +211,7 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.BufferedProtocol):
 
     def close(self) -> None:
         """End the connection; existing answers are still sent, but no request begins."""
-        self._emit_ready(is_last=True)
+        self._emit_ready(despite_pause=True)
         self.detach()
         self._is_input_over = self._is_finished = True
         self._queue.clear()
@@ -302,22 +302,24 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.BufferedProtocol):
         self._out_size += len(wire)
         if self._unsent:
             self._flush()
-            self._send_pieces()
+            self._send_unsent()
         if request.close:
             self._is_finished = self._is_input_over = True
             self._queue.clear()
 
-    def _send_pieces(self, *, is_last: bool = False) -> None:
-        """As the peer reads them."""
+    def _send_unsent(self, *, despite_pause: bool = False) -> None:
+        """Send the rest of long answers as the peer reads them; `despite_pause`: all of it, as the connection ends."""
         transport = self._transport
-        while self._unsent and transport is not None and (is_last or not self._is_write_paused):
+        while (
+            self._unsent and transport is not None and (despite_pause or not self._is_write_paused)
+        ):
             self._unsent.send_next(transport.write)
 
-    def _emit_ready(self, *, is_last: bool = False) -> None:
-        self._send_pieces(is_last=is_last)
+    def _emit_ready(self, *, despite_pause: bool = False) -> None:
+        self._send_unsent(despite_pause=despite_pause)
         while self._unanswered and not self._unsent and (response := self._unanswered[0].response):
             self._emit(self._unanswered.popleft(), response)
-            self._send_pieces(is_last=is_last)
+            self._send_unsent(despite_pause=despite_pause)
 
     def _advance_soon(self, plan: Callable[[Callable[[], None]], object] | None = None) -> None:
         """Several answers that become ready in one turn of the loop leave in one write."""

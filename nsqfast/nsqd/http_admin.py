@@ -19,7 +19,7 @@ import orjson
 
 from nsqfast._ext.broker.channel import Channel
 from nsqfast._ext.broker.topic import Topic
-from nsqfast.net.addresses import masked, masked_words, port_number
+from nsqfast.net.addresses import mask_address, mask_command_line, port_number
 from nsqfast.net.http_message import Request, Response, parse_query
 from nsqfast.net.http_reply import (
     HttpError,
@@ -272,7 +272,7 @@ class Config:
             raise HttpError(400, "INVALID_OPTION")
         value = getattr(self._options, option.attribute)
         if isinstance(value, str):
-            return text_answer(masked(value) if "address" in name else value)
+            return text_answer(mask_address(value) if "address" in name else value)
         if isinstance(value, list):
             value = [_shown(item) for item in value]
         return json_answer(value)
@@ -308,7 +308,7 @@ def _read_addresses(body: bytes) -> list[str] | None:
 def _shown(value: object) -> object:
     """An element of a list: 1.0 as 1, as Go writes it, and addresses without their secrets."""
     if isinstance(value, str):
-        return masked(value)
+        return mask_address(value)
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
@@ -385,7 +385,7 @@ def debug_index(_request: Request) -> Response:
 def debug_cmdline(_request: Request) -> Response:
     """The command line as the kernel knows it, without the secrets of addresses."""
     text = Path("/proc/self/cmdline").read_bytes().decode("utf-8", "replace").rstrip("\0")
-    return plain_answer(200, "\0".join(masked_words(text.split("\0"))))
+    return plain_answer(200, "\0".join(mask_command_line(text.split("\0"))))
 
 
 def debug_stacks(_request: Request) -> Response:

@@ -19,7 +19,7 @@ import orjson
 from nsqfast._ext.broker.topic import Topic
 from nsqfast._ext.broker.topics import Topics
 from nsqfast.errors import NsqfastError, OptionsError, ProtocolError
-from nsqfast.net.addresses import PORT_MAX, Inet, masked, parse_address
+from nsqfast.net.addresses import PORT_MAX, Inet, mask_address, parse_address
 from nsqfast.net.secret_file import read_secret
 from nsqfast.net.slices import Slices
 from nsqfast.net.tls import TLS_1_2, client_context
@@ -115,7 +115,7 @@ class LookupPeer:
         tls: Callable[[], ssl.SSLContext | None] = lambda: None,
     ) -> None:
         self.address = address
-        self.shown = masked(address)
+        self.shown = mask_address(address)
         self.broadcast_address = ""  # from its answer; kept while it is away
         self.http_port = 0
         self.is_connected = False
@@ -290,11 +290,11 @@ class Lookup:
         addresses = () if self._is_away else self._options.nsqlookupd_tcp_addresses
         wanted = dict.fromkeys(addresses or ())
         for address in [address for address in self._peers if address not in wanted]:
-            log.info("LOOKUP(%s): removing peer", masked(address))
+            log.info("LOOKUP(%s): removing peer", mask_address(address))
             self._run(self._peers.pop(address).stop())
         for address in wanted:
             if address not in self._peers:
-                log.info("LOOKUP(%s): adding peer", masked(address))
+                log.info("LOOKUP(%s): adding peer", mask_address(address))
                 peer = LookupPeer(
                     address, self._identity, self._names, self._options.max_body_size, self._tls
                 )

@@ -174,7 +174,7 @@ class Changes:
     def create_topic(self, request: Request) -> Response:
         """Create a topic; also succeeds if it exists."""
         topic = topic_name(parameters(request))
-        with _ceilings(request):
+        with _answer_ceiling_error(request):
             self._registry.create_topic(topic)
         log.info("DB: adding topic(%s)", topic)
         return EMPTY
@@ -198,7 +198,7 @@ class Changes:
     def create_channel(self, request: Request) -> Response:
         """Create a channel with its topic; also succeeds if it exists."""
         topic, channel = topic_and_channel_name(parameters(request))
-        with _ceilings(request):
+        with _answer_ceiling_error(request):
             self._registry.create_channel(topic, channel)
         log.info("DB: adding channel(%s) in topic(%s)", channel, topic)
         return EMPTY
@@ -213,7 +213,7 @@ class Changes:
 
 
 @contextmanager
-def _ceilings(request: Request) -> Iterator[None]:
+def _answer_ceiling_error(request: Request) -> Iterator[None]:
     """403 for a name that is one too many."""
     try:
         yield

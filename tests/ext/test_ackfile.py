@@ -218,11 +218,11 @@ def test_what_is_never_changed_stays_clean(path):
     data = Path(path).read_bytes()
     assert data[CLEAN] == struct.pack("<Q", 1)
     acks = AckFile.load(path)
-    acks.claim_file()
+    acks.note_boot_in_file()
     assert acks.finish_file() is False
     assert Path(path).read_bytes() == data
     acks = AckFile.load(path)
-    acks.claim_file()
+    acks.note_boot_in_file()
     acks.put_written(2, 0, 30)
     assert Path(path).read_bytes()[CLEAN] == bytes(8)
     assert acks.finish_file() is True
@@ -232,7 +232,7 @@ def test_what_is_never_changed_stays_clean(path):
 def test_what_a_kill_has_left_is_clean_after_the_stop(path):
     AckFile(path)
     acks = AckFile.load(path)
-    acks.claim_file()
+    acks.note_boot_in_file()
     assert acks.finish_file() is True
     assert Path(path).read_bytes()[CLEAN] == struct.pack("<Q", 1)
 

@@ -9,10 +9,10 @@ from nsqfast._ext.broker.picker import Picker
 from nsqfast._ext.core.memory import process_memory
 from nsqfast._ext.core.ring import Ring
 from nsqfast._ext.dev.probes import fix_parts, let_pass, live_deliveries, pool_slabs, used_bytes
-from nsqfast._ext.dev.structures import NumberedHeap as Heap
+from nsqfast._ext.dev.structures import NumberedDeadlineHeap as Heap
+from nsqfast._ext.dev.structures import NumberedInFlightQueue as Line
+from nsqfast._ext.dev.structures import NumberedInFlightTable as Table
 from nsqfast._ext.dev.structures import NumberedMessages as Messages
-from nsqfast._ext.dev.structures import NumberedQueue as Line
-from nsqfast._ext.dev.structures import NumberedTable as Table
 
 from support.core import Peer, counted_bytes, make_registry
 from support.seeds import seeds

@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from nsqfast.net.addresses import masked, masked_words, place_of
+from nsqfast.net.addresses import mask_address, mask_command_line, place_of
 from support.authd import AuthServer, grant, permit
 from support.server import start_nsqd
 from support.waiting import eventually
@@ -53,12 +53,12 @@ def test_a_list_of_addresses_has_an_end(tmp_path):
     ],
 )
 def test_masks(address, shown, place):
-    assert masked(address) == shown
+    assert mask_address(address) == shown
     if not address.startswith("/"):
         assert place_of(address) == place
 
 
-def test_masked_words():
+def test_mask_command_line():
     words = ["nsqd", "--auth-http-address", "u:p@h:1", "--auth-http-address=u:p@h:1", "a@b", "-v"]
     shown = [
         "nsqd",
@@ -68,8 +68,8 @@ def test_masked_words():
         "a@b",
         "-v",
     ]
-    assert masked_words(words) == shown
-    assert masked_words(["x", "--k=http://u:p@h/"]) == ["x", "--k=http://xxxxx@h/"]
+    assert mask_command_line(words) == shown
+    assert mask_command_line(["x", "--k=http://u:p@h/"]) == ["x", "--k=http://xxxxx@h/"]
 
 
 def test_secrets_of_addresses_stay_with_the_broker(tmp_path):

@@ -9,7 +9,7 @@ cdef class AckFile(AckMapping):
     cdef Place cursor_place
     cdef Place written_place
     cdef bint is_synced             # its header was synced, or will be with the next batch
-    cdef bint is_claim_due          # with the first store
+    cdef bint is_boot_due           # with the first store
     cdef readonly bint trusted      # read from disk, and its bits are valid
 
     # Where the queue is
@@ -47,7 +47,7 @@ cdef class AckFile(AckMapping):
     cdef bint read(self, size_t size) noexcept
     cdef bint is_sound(self) noexcept
     cdef void validate_bits(self) noexcept
-    cdef void claim(self) noexcept
+    cdef void note_boot(self) noexcept
     cdef int replace(self, uint64_t capacity, bint must) except -1
     cdef void copy(self, AckFile old) noexcept
     cdef void copy_bits(self, AckFile old, uint64_t first, uint64_t end) noexcept

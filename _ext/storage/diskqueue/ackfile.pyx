@@ -92,7 +92,7 @@ cdef void write_place(KeptPlace *slots, unsigned char *slot, Place place) noexce
 
 cdef inline void begin_store(AckFile acks) noexcept:
     if acks.mapping is NULL:
-        acks.map_copy()
+        acks.map_for_change()
 
 
 cdef bint is_same(const Place *one, const Place *other) noexcept:
@@ -109,7 +109,7 @@ cdef class AckFile(AckMapping):
 
     @staticmethod
     def load(str path):
-        """Load the file; the queue claims it once it has checked everything found."""
+        """Load the file; the queue notes this boot in it once it has checked everything found."""
         cdef AckFile acks = AckFile(path, False)
         try:
             fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
@@ -163,21 +163,21 @@ cdef class AckFile(AckMapping):
             log.error("DISKQUEUE(%s) acknowledgements are damaged, finished messages may come again",
                       os.path.basename(self.path))
 
-    cdef void claim(self) noexcept:
-        """Mark the file as valid for this boot, until the clean stop. Unneeded as long as it never changes."""
+    cdef void note_boot(self) noexcept:
+        """Note that the file is valid for this boot, until the clean stop. Unneeded as long as it never changes."""
         cdef bytes boot = this_boot()
-        self.is_claim_due = self.mapping is NULL
-        if self.is_claim_due:
+        self.is_boot_due = self.mapping is NULL
+        if self.is_boot_due:
             return
         memset(self.header.boot_id, 0, sizeof(self.header.boot_id))
         memcpy(self.header.boot_id, <const char *>boot, len(boot))
         self.header.clean = 0
         self.header.boot_check = check_boot(self.header)
 
-    cdef void map_copy(self) noexcept:
-        AckMapping.map_copy(self)
-        if self.is_claim_due:
-            self.claim()
+    cdef void map_for_change(self) noexcept:
+        AckMapping.map_for_change(self)
+        if self.is_boot_due:
+            self.note_boot()
 
     cdef bint has_bits(self) noexcept:
         return self.count(self.cursor_place.index, self.written_place.index) != 0
@@ -193,7 +193,7 @@ cdef class AckFile(AckMapping):
         if self.mapping is NULL:
             if is_same(&self.cursor_place, &place):
                 return
-            self.map_copy()
+            self.map_for_change()
         self.cursor_place = place
         write_place(self.header.cursor, &self.header.cursor_slot, self.cursor_place)
 
@@ -202,7 +202,7 @@ cdef class AckFile(AckMapping):
         if self.mapping is NULL:
             if is_same(&self.written_place, &place):
                 return
-            self.map_copy()
+            self.map_for_change()
         self.written_place = place
         write_place(self.header.written, &self.header.written_slot, self.written_place)
 
@@ -210,7 +210,7 @@ cdef class AckFile(AckMapping):
         if self.mapping is NULL:
             if self.sealed() == (file, position):
                 return
-            self.map_copy()
+            self.map_for_change()
         self.header.sealed.place = Place(1, file, position)
         self.header.sealed.check = check_place(&self.header.sealed.place)
 
@@ -389,9 +389,9 @@ cdef class AckFile(AckMapping):
         self.set_cursor(cursor.index, cursor.file, cursor.position)
         self.set_written(written.index, written.file, written.position)
         if old.header is NULL:
-            self.claim()
+            self.note_boot()
         else:
-            # Keep the boot id: a file that was not claimed yet must not be valid at the next start.
+            # Keep the boot id: a file without this boot in it must not be valid at the next start.
             memcpy(self.header.boot_id, old.header.boot_id, sizeof(self.header.boot_id))
             self.header.clean = old.header.clean
             self.header.boot_check = check_boot(self.header)
@@ -440,7 +440,7 @@ cdef class AckFile(AckMapping):
         return is_meta(&self.header.meta, numbers) or is_meta(&self.header.meta_next, numbers)
 
     cdef bint is_clean(self) noexcept:
-        """Whether finish() left it, and nobody has claimed it since."""
+        """Whether finish() left it, and no boot was noted in it since."""
         return self.header.clean != 0
 
     cdef bint keep(self) noexcept:
@@ -459,7 +459,7 @@ cdef class AckFile(AckMapping):
 
     cdef bint finish(self) noexcept:
         """The clean stop: a reboot does not invalidate it any more. Return whether the caller has to sync the file."""
-        if self.mapping is NULL and self.is_claim_due and self.trusted and self.header.clean:
+        if self.mapping is NULL and self.is_boot_due and self.trusted and self.header.clean:
             return False    # unchanged since the previous stop
         begin_store(self)
         self.header.clean = 1
@@ -501,8 +501,8 @@ cdef class AckFile(AckMapping):
     def keep_again(self):
         return self.keep()
 
-    def claim_file(self):
-        self.claim()
+    def note_boot_in_file(self):
+        self.note_boot()
 
     def finish_file(self):
         return self.finish()

@@ -69,7 +69,7 @@ cdef class AckMapping:
     cdef int attach(self, int fd, size_t size) except -1
     cdef void close_file(self) noexcept
     cdef void unmap(self) noexcept
-    cdef void map_copy(self) noexcept
+    cdef void map_for_change(self) noexcept
     cdef bint has_bits(self) noexcept
     cdef bint unmap_to_copy(self) noexcept
     cdef void take(self, Mapping *mapping, size_t size) noexcept

@@ -149,8 +149,8 @@ cdef class AckMapping:
             free(self.header)
         self.header = NULL
 
-    cdef void map_copy(self) noexcept:
-        """Map a copy that is about to change. If that fails, it changes in memory alone."""
+    cdef void map_for_change(self) noexcept:
+        """Map the file in place of its copy, which is about to change. If that fails, it changes in memory alone."""
         cdef struct_stat found
         cdef Mapping *mapping = NULL
         cdef Header *copy = self.header

@@ -295,8 +295,8 @@ cdef class Backlog(MemoryQueue):
 
     # A look at what is on disk
 
-    cdef uint64_t locate(self, QueuePlace *place, int64_t *visible_count) except? 0:
-        """Where records were counted anew, or are gone, a place is the first that is still to be read."""
+    cdef uint64_t correct_place(self, QueuePlace *place, int64_t *visible_count) except? 0:
+        """Where records were counted anew, or are gone, it becomes the first that is still to be read."""
         if place.shift != self.disk.reader.shift:
             place.index = place.file = place.position = 0
             place.shift = self.disk.reader.shift
@@ -306,7 +306,7 @@ cdef class Backlog(MemoryQueue):
     cdef Scan scan(self, QueuePlace *place, uint64_t end):
         cdef BacklogScan scan
         cdef int64_t _ = 0
-        self.locate(place, &_)
+        self.correct_place(place, &_)
         if self.disk.reader.depth == 0:
             return None
         scan = BacklogScan(self.disk.reader, place.index, place.file, place.position)

@@ -7,7 +7,7 @@
 | only metadata, or another's | its read position, moved back to the start of a record | the files |
 | no or broken metadata, or a position behind all files | the lowest file | the files |
 
-The ack file is claimed for this boot last, so a start that fails half-way leaves it unchanged for the next one.
+The boot is noted in the ack file last, so a start that fails half-way leaves it unchanged for the next one.
 
 The files are always read to their real end, so unsynced records are not lost; a torn last record is cut off.
 """
@@ -72,13 +72,15 @@ cdef Recovered resume(str name, str prefix, list existing, AckFile acks, str met
         place = (written.file, written.position)
         first = written.index
     elif whole:
-        cursor_place, count, place, _, torn = scan(name, prefix, existing, written.file, written.position, sealed)
+        cursor_place, count, place, _, torn = scan_and_repair(
+            name, prefix, existing, written.file, written.position, sealed)
         acks.reserve(written.index + count)
         acks.clear(written.index, written.index + count)
         first = written.index
         written.index += count
     else:
-        cursor_place, count, place, sound, torn = scan(name, prefix, existing, cursor.file, cursor.position, sealed)
+        cursor_place, count, place, sound, torn = scan_and_repair(
+            name, prefix, existing, cursor.file, cursor.position, sealed)
         first = cursor.index
         acks.end_move()     # the copy may be lost, and another record get its number
         if not (sound and acks.trusted and written.index <= cursor.index + count):
@@ -97,7 +99,7 @@ cdef Recovered resume(str name, str prefix, list existing, AckFile acks, str met
     cdef Recovered found = make_recovered(acks, cursor, written, meta_text)
     found.is_whole = whole
     found.is_killed = not acks.is_clean() and found.unacked < <int64_t> (written.index - cursor.index)
-    acks.claim()
+    acks.note_boot()
     return found
 
 
@@ -106,7 +108,7 @@ cdef Recovered start_over(str name, str prefix, list existing, numbers, sealed):
     cdef AckFile acks = None
     cdef Place cursor, written
     file, position = first_place(name, prefix, existing, numbers)
-    (file, position), count, place, _, torn = scan(name, prefix, existing, file, position, sealed)
+    (file, position), count, place, _, torn = scan_and_repair(name, prefix, existing, file, position, sealed)
     if numbers is not None and numbers[3] > place[0] and (count == 0 or numbers[1] <= place[0]):
         place = (numbers[3], 0)
         if count == 0:
@@ -211,9 +213,12 @@ cdef bint reaches(int64_t size, int64_t position) noexcept:
     return size >= position or position == 0
 
 
-cdef scan(str name, str prefix, list existing, int64_t file, int64_t position, sealed):
-    """Count the records from there on: ((first file, position), count, (last file, end), undamaged, [number of a torn
-    one, from 0]); none is torn before the place `sealed`."""
+cdef scan_and_repair(str name, str prefix, list existing, int64_t file, int64_t position, sealed):
+    """Count the records from there on, set torn ones aside, and cut off what follows the last whole one.
+
+    Return (first file, position), count, (last file, end), whether nothing was damaged, [number of a torn one, from
+    0]; none is torn before the place `sealed`.
+    """
     cdef int64_t number, end = 0, count = 0, damages = 0, total = 0
     cdef bint sound = True
     cdef Segment segment

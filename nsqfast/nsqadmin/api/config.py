@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from nsqfast.net.addresses import masked, place_of
+from nsqfast.net.addresses import mask_address, place_of
 from nsqfast.nsqadmin.access.origin import parse_peer_ip
 from nsqfast.nsqadmin.actions.order import read_limited
 from nsqfast.nsqadmin.api.answers import V1, answer
@@ -72,7 +72,7 @@ class Config:
         value: Any = getattr(self._options, option.attribute)
         if isinstance(value, str):
             # The path of a webhook is often its secret.
-            mask = place_of if name in WEBHOOKS else masked
+            mask = place_of if name in WEBHOOKS else mask_address
             return web.Response(text=mask(value) if "://" in value else value, headers=V1)
         return answer(value)
 

@@ -195,7 +195,7 @@ class ChannelRules:
             return Known.UNKNOWN
         if key.rule == BACKLOG and self._is_left_alone(fresh, key.topic, share):
             return Known.HELD
-        if key.rule == CONSUMER_STUCK and self._is_stuck(channel):
+        if key.rule == CONSUMER_STUCK and self._is_reported_stuck(channel):
             return Known.HELD
         is_held = not share.active_count and key.rule not in (PAUSED, PARTLY_PAUSED)
         return Known.HELD if is_held else Known.GOOD
@@ -231,14 +231,14 @@ class ChannelRules:
             self._judge_backlog(channel, share, rates)
         self._judge_window(channel, rates)
 
-    def _is_stuck(self, channel: Channel) -> bool:
+    def _is_reported_stuck(self, channel: Channel) -> bool:
         """Nobody finishes anything: that one of them does not is no problem of its own."""
         return self._cases.is_reported(Key(STUCK, channel.topic, channel.name))
 
     def _judge_consumers(self, fresh: UpNodeNumbers, channel: Channel) -> None:
         held_ms, node = fresh.longest_held(channel)
         is_short = held_ms < self._of(channel).stuck * 1e3
-        if is_short or self._is_stuck(channel):
+        if is_short or self._is_reported_stuck(channel):
             return
         holder = self._probes.ready((channel.topic, channel.name, node)).holder
         text = partial(_consumer_stuck, holder, node, fresh.at)

@@ -61,11 +61,11 @@ class Relay:
         """Take no more messages, and give earlier ones a moment."""
         self._consumer.pause()
         self._drained = asyncio.Event()
-        self._note_answer()
+        self._check_drained()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._drained.wait(), DRAIN_S)
 
-    def _note_answer(self) -> None:
+    def _check_drained(self) -> None:
         """At the end somebody waits for the last answer."""
         if self._drained is not None and not self._consumer.stats().in_flight:
             self._drained.set()
@@ -77,7 +77,7 @@ class Relay:
             else:
                 message.finish()
             if self._drained is not None:
-                self._note_answer()
+                self._check_drained()
 
     async def _deliver_one(self, message: Message) -> None:
         try:
@@ -118,7 +118,7 @@ class Relay:
                 await self._deliver_piece(piece)
         finally:
             free.release()
-            self._note_answer()
+            self._check_drained()
 
     def _finish_unsampled(self, messages: list[Message]) -> list[Message]:
         """Finish messages outside the sample; returns those to send."""
