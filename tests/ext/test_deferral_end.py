@@ -421,13 +421,17 @@ def test_any_order_of_ends(registry, seed):
         topic.channel(name)
     peer = Told(registry)
     now_ns = let_pass(0)
-    known: dict[bytes, int] = {}
+    known: dict[
+        bytes, tuple[int, int]
+    ] = {}  # when it is due, as told from before and after its command
     ended = []
     for _ in range(3000):
         number = dice.random()
         if number < 0.5:
             delay_ms = dice.randrange(1, 1000)
-            known[peer.defer(delay_ms=delay_ms)] = let_pass(0) + delay_ms * 1_000_000
+            before_ns = let_pass(0)
+            id = peer.defer(delay_ms=delay_ms)
+            known[id] = (before_ns + delay_ms * 1_000_000, let_pass(0) + delay_ms * 1_000_000)
         elif number < 0.9 and known:
             id = dice.choice(list(known))
             del known[id]
@@ -437,8 +441,10 @@ def test_any_order_of_ends(registry, seed):
             assert peer.cancel(dice.choice(ended)) == 0
         if number > 0.98:
             now_ns = let_pass(dice.randrange(300_000_000))
+            while any(first_ns <= now_ns <= last_ns for first_ns, last_ns in known.values()):
+                now_ns = let_pass(1000)
             registry.timers.run(now_ns)
-            due = [id for id, due_ns in known.items() if due_ns <= now_ns]
+            due = [id for id, (_, last_ns) in known.items() if last_ns < now_ns]
             for id in due:
                 del known[id]
             ended += due
