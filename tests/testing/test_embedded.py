@@ -230,6 +230,10 @@ def test_it_leaves_nothing_behind(loop_factory):
             assert nsqd.address != other.address
             async with Producer(nsqd.address) as producer:
                 await producer.publish_many("t", [b"x"] * 20_000)  # half of them on disk
+                for _ in range(40):  # more memory than is kept, which goes back little by little
+                    await producer.publish_later("t", BODY[: len(BODY) // 2 - 100], delay_s=60)
+                nsqd.clear("t")
+                await producer.publish_many("t", [b"x"] * 20_000)
             async with Consumer("t", "c", nsqd=nsqd.address) as consumer:
                 await take(consumer)
             assert len(os.listdir(os.environ["TMPDIR"])) == 2
