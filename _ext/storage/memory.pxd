@@ -2,7 +2,6 @@
 
 from libc.stdint cimport int64_t, uint64_t
 
-from nsqfast._ext.core.memory cimport Account
 from nsqfast._ext.core.message cimport Delivery, Message
 from nsqfast._ext.storage.engine cimport ChannelStore, Store, TopicStore
 
@@ -20,7 +19,6 @@ cdef class MemoryTopic(TopicStore):
 
 cdef class MemoryQueue(ChannelStore):
     cdef Store store
-    cdef Account *account        # the store's
     cdef bint is_limited         # as ephemeral ones are: what does not fit is lost
     cdef int64_t memory_max
     cdef size_t mark_size        # of the memory at the begin of a put; NO_MARK: there is nothing to undo

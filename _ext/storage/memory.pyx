@@ -127,10 +127,8 @@ cdef class MemoryTopic(TopicStore):
 cdef class MemoryQueue(ChannelStore):
     def __init__(self, Store store, bint is_limited):
         self.store, self.is_limited = store, is_limited
-        self.account = store.broker_memory.account
         self.memory_max = store.settings.mem_queue_size
-        self.memory = Ring(store.broker_memory)
-        self.mark_size = NO_MARK
+        self.memory, self.mark_size = Ring(store.broker_memory), NO_MARK
 
     def __dealloc__(self):
         cdef Budget endless = Budget(0, INT64_MAX)
@@ -139,7 +137,8 @@ cdef class MemoryQueue(ChannelStore):
             drop_ring(self.memory, &endless)
 
     cdef bint put(self, Message *message, bint is_wanted) except -1:
-        if self.is_limited and not is_wanted and (<int64_t> self.memory.size >= self.memory_max or self.account.level):
+        if self.is_limited and not is_wanted and (
+                <int64_t> self.memory.size >= self.memory_max or self.memory.account.level):
             return False
         self.remember(message)
         return True
@@ -161,7 +160,7 @@ cdef class MemoryQueue(ChannelStore):
 
     cdef Delivery *new_delivery(self, Message *message, uint64_t ordinal) except NULL:
         """Takes the reference over."""
-        cdef Delivery *delivery = delivery_new(self.account, message)
+        cdef Delivery *delivery = delivery_new(self.memory.account, message)
         if delivery is NULL:
             raise MemoryError
         delivery.ordinal = ordinal
@@ -202,8 +201,7 @@ cdef class MemoryQueue(ChannelStore):
         return False
 
     cdef int begin(self) except -1:
-        self.mark_size = self.memory.size
-        return 0
+        return MemoryQueue.needs_write(self)
 
     cdef int write(self) except -1:
         """What is written is not in the queue before confirm()."""
@@ -216,5 +214,4 @@ cdef class MemoryQueue(ChannelStore):
     cdef int roll_back(self) except -1:
         while self.memory.size > self.mark_size:
             message_drop(<Message *> (<uintptr_t> self.memory.pop_last() & ~<uintptr_t> 1))
-        self.mark_size = NO_MARK
-        return 0
+        return MemoryQueue.confirm(self)

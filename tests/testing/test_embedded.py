@@ -125,8 +125,9 @@ async def test_time_passes_for_deferred_messages(loop_factory):
             # A message that is not deferred comes when the channel is there.
             await producer.publish("t", b"0")
             assert (await take(consumer)).body == b"0"
-            assert [nsqd.advance(59), nsqd.advance(0.999)] == [0, 0]
-            assert nsqd.advance(1) == 1
+            # The clock goes on meanwhile, so no step ends close to the time when a message is due.
+            assert [nsqd.advance(29), nsqd.advance(1)] == [0, 0]
+            assert nsqd.advance(30) == 1
             assert (await take(consumer)).body == b"60"
             assert nsqd.advance(3600) == 2
             assert [(await take(consumer)).body for _ in range(2)] == [b"600", b"3600"]

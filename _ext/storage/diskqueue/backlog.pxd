@@ -66,5 +66,5 @@ cdef class BacklogScan(DiskScan):
 
 cdef inline bint has_room(Backlog backlog) noexcept:
     """Whether memory has room, and nothing on disk comes first."""
-    return (<int64_t> backlog.memory.size < backlog.memory_max and backlog.account.level == 0
+    return (<int64_t> backlog.memory.size < backlog.memory_max and backlog.memory.account.level == 0
             and backlog.disk.reader.depth + backlog.disk.writer.postponed_count == 0)

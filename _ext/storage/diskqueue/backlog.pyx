@@ -179,7 +179,8 @@ cdef class Backlog(MemoryQueue):
 
     cdef int requeue(self, Delivery *delivery) except -1:
         delivery.owner = 0
-        if <int64_t> self.memory.size < self.memory_max and self.account.level == 0 and self.disk.reader.depth == 0:
+        if (<int64_t> self.memory.size < self.memory_max and self.memory.account.level == 0
+                and self.disk.reader.depth == 0):
             self.memory.push(<void *> delivery)
             return 0
         try:
@@ -389,7 +390,7 @@ cdef class BacklogScan(DiskScan):
 
     cdef int move(self, Record *record) except -1:
         cdef DiskQueue disk = self.backlog.disk
-        cdef Message *message = message_new(self.backlog.account, record.piece, <uint32_t> record.piece_size,
+        cdef Message *message = message_new(self.backlog.memory.account, record.piece, <uint32_t> record.piece_size,
                                             record.timestamp_ns, record.id)
         if message is NULL:
             raise MemoryError
