@@ -20,16 +20,23 @@ WORK = ".work"  # what docs/BACKUP.md puts behind the name of the folder of fini
 
 
 def list_files(folder: Path) -> Iterator[Path]:
-    """Yield the files in it and below it, but what is no folder, is removed meanwhile or may not be read."""
+    """Yield the files in it and below it, but what is no folder, is removed meanwhile or may not be read.
+
+    OptionsError names a folder that cannot be listed for another reason.
+    """
 
     def judge(error: OSError) -> None:
         if not isinstance(error, (FileNotFoundError, NotADirectoryError, PermissionError)):
-            raise error
+            _refuse(error)
 
     for place, _, names in os.walk(folder, onerror=judge):
         for path in (Path(place, name) for name in names):
             if path.is_file():
                 yield path
+
+
+def _refuse(error: OSError) -> None:
+    raise OptionsError(f"{error.filename}: {os_error(error)}")
 
 
 def lock_writer(fd: int) -> None:
@@ -172,10 +179,7 @@ class FileFinder:
     def _walk(self, folder: str) -> Iterator[str]:
         """Files that look like archives, in this folder and all below it."""
 
-        def fail(error: OSError) -> None:
-            raise OptionsError(f"{error.filename}: {os_error(error)}")
-
-        for place, folders, files in os.walk(folder, onerror=fail):
+        for place, folders, files in os.walk(folder, onerror=_refuse):
             folders[:] = sorted(name for name in folders if not name.startswith("."))
             for name in sorted(files):
                 path = os.path.join(place, name)  # noqa: PTH118 - as it was named

@@ -1,10 +1,12 @@
 """Files, folders and globs, and what each file is."""
 
 import os
+import shutil
 
 import pytest
 
 from nsqfast.archives import FileFinder, FileNames
+from nsqfast.archives.files import list_files
 from nsqfast.errors import OptionsError
 from support.archives import members, write_arrow, write_parquet
 
@@ -160,3 +162,18 @@ def test_a_pipe_is_not_opened_before_it_is_read(folder):
     """This would wait for its writer."""
     os.mkfifo("pipe")
     assert kind("pipe") == ("lines", "")
+
+
+def test_a_folder_that_cannot_be_listed_is_named(tmp_path):
+    """Its path is longer than the kernel takes."""
+    name = "x" * 250
+    place = os.open(tmp_path, os.O_RDONLY)
+    for _ in range(20):
+        os.mkdir(name, dir_fd=place)
+        below = os.open(name, os.O_RDONLY, dir_fd=place)
+        os.close(place)
+        place = below
+    os.close(place)
+    with pytest.raises(OptionsError, match="x: file name too long$"):
+        list(list_files(tmp_path))
+    shutil.rmtree(tmp_path / name)

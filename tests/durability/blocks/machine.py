@@ -140,10 +140,11 @@ def release_leftovers() -> None:
 def scratch() -> Iterator[Path]:
     """A tmpfs, in which images are copied fast and no flush waits for a real disk.
 
-    It is not in pytest's folder, which is emptied before anything could be unmounted there.
+    It is not in pytest's folder, which is emptied before anything could be unmounted there; nor in /tmp, which another
+    test has nsq_to_file look through: these disks fail, and one file system cannot be listed.
     """
     release_leftovers()
-    folder = Path(tempfile.mkdtemp(prefix=SOURCE))
+    folder = Path(tempfile.mkdtemp(prefix=SOURCE, dir="/var/tmp"))
     try:
         mount("tmpfs", f"{SOURCE}{os.getpid()}", folder, f"size={SCRATCH_SIZE}")
     except MountError:
