@@ -17,6 +17,13 @@ from support.waiting import eventually
 from unsteady import describe, run_rounds
 
 
+@pytest.fixture(autouse=True)
+def is_release_build(monkeypatch):
+    """Where checks are compiled in, `make debug-test`, no failure is repeated: here it is as in `make test`."""
+    for name in ("NSQFAST_DEBUG", "NSQFAST_SANITIZE"):
+        monkeypatch.delenv(name, raising=False)
+
+
 def test_every_file_is_in_the_suite_that_names_it_most_closely():
     files = list_files()
     divided = divide(files)
