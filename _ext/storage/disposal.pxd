@@ -33,4 +33,3 @@ cdef class Disposal(Timed):
 
 cdef bint drop_ring(Ring ring, Budget *budget) noexcept
 cdef bint drop_queue(InFlightQueue queue, Budget *budget) noexcept
-cdef bint drop_heap(DeadlineHeap heap, Budget *budget) noexcept

@@ -201,7 +201,7 @@ cdef class MemoryQueue(ChannelStore):
         return False
 
     cdef int begin(self) except -1:
-        return MemoryQueue.needs_write(self)
+        return MemoryQueue.needs_write(self)  # sets the mark; nothing needs a write here
 
     cdef int write(self) except -1:
         """What is written is not in the queue before confirm()."""

@@ -251,7 +251,7 @@ class Parts:
 
 
 def _gather(part: Part, pieces: Iterator[bytes], found: list[bytes]) -> bool:
-    """Join a part of the pieces; returns it and whether it was the last."""
+    """Join some of the pieces to one of `found`; returns whether these were the last."""
     some, is_all = [], True
     for piece in pieces:
         some.append(piece)
