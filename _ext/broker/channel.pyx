@@ -13,7 +13,7 @@ from nsqfast._ext.core.in_flight cimport InFlightQueue, oldest_published
 from nsqfast._ext.core.limits cimport DISK_RETRY_NS
 from nsqfast._ext.core.memory cimport MEMORY_FULL, MEMORY_SLOW
 from nsqfast._ext.storage.disposal cimport Disposal
-from nsqfast._ext.storage.engine cimport disk_depth, has_next
+from nsqfast._ext.storage.engine cimport disk_depth, has_next, take_next
 
 from nsqfast.wire.names import is_ephemeral
 from nsqfast.wire.refusals import NotTakenError
@@ -114,7 +114,7 @@ cdef class Channel(MessageQueue):
     cdef bint deliver_next(self, Consumer consumer, int64_t now_ns) except -1:
         """Deliver the next message to it; False: there was none (all that was left is damaged), or not yet."""
         cdef bint was_in_memory = self.backlog.memory.size > 0
-        cdef Delivery *delivery = self.backlog.take()
+        cdef Delivery *delivery = take_next(self.backlog)
         if delivery is NULL:
             return False
         if consumer.sample_percent and self.random_percent() >= consumer.sample_percent:

@@ -85,8 +85,6 @@ cdef class DeferredList:
 cdef Delivery *begin_deferral(ChannelStore backlog, Message *message) except NULL:
     """Return a delivery to be kept outside the queue until it is due. OSError: its storage does not take it."""
     cdef Delivery *delivery = delivery_new(backlog.memory.account, message)
-    if delivery is NULL:
-        raise MemoryError
     message_keep(message)
     try:
         backlog.defer(delivery, True)

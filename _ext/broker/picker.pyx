@@ -242,8 +242,6 @@ cdef class Picker:
             return units
         if delivery is NULL:
             delivery = delivery_new(self.account, message)
-            if delivery is NULL:
-                raise MemoryError
         self.channel.backlog.memory.take_out(i)
         self.pick(delivery)
         return units

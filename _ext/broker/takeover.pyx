@@ -14,7 +14,7 @@ from nsqfast._ext.core.budget cimport begin_part, is_spent
 from nsqfast._ext.core.clock cimport monotonic_ns
 from nsqfast._ext.core.memory cimport MEMORY_SLOW
 from nsqfast._ext.core.message cimport delivery_free
-from nsqfast._ext.storage.engine cimport disk_depth
+from nsqfast._ext.storage.engine cimport disk_depth, take_next
 
 cdef enum:
     # Messages of a batch: they share the cost of each channel's write.
@@ -82,7 +82,7 @@ cdef class Takeover:
         self.has_records = False
         try:
             while self.count < most:
-                delivery = self.deferred.pop() if self.has_deferred else self.backlog.take()
+                delivery = self.deferred.pop() if self.has_deferred else take_next(self.backlog)
                 if delivery is NULL:
                     break
                 self.batch[self.count] = delivery

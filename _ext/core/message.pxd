@@ -64,7 +64,7 @@ ctypedef struct Delivery:
     Delivery *previous      # in the in-flight queue
 
 
-cdef Delivery *delivery_new(Account *account, Message *message) noexcept
+cdef Delivery *delivery_new(Account *account, Message *message) except NULL
 cdef void delivery_free(Delivery *delivery) noexcept
 # How many exist now; tests use it to find leaks.
 cdef int64_t count_deliveries(Account *account) noexcept

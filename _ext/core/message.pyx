@@ -65,11 +65,11 @@ cdef Message *message_load(Account *account, const char *payload, size_t n) noex
     return message
 
 
-cdef Delivery *delivery_new(Account *account, Message *message) noexcept:
-    """Return a delivery of `message`, whose reference it takes over; NULL without memory."""
+cdef Delivery *delivery_new(Account *account, Message *message) except NULL:
+    """Return a delivery of `message`, whose reference it takes over."""
     cdef Delivery *delivery = <Delivery *> pool_get(account, sizeof(Delivery))
     if delivery is NULL:
-        return NULL
+        raise MemoryError
     (<Pool *> account).delivery_count += 1
     delivery.deadline_ns = 0
     delivery.heap_index = 0

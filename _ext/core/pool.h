@@ -49,13 +49,13 @@ typedef struct {
 
 typedef struct nsq_pool {
     nsq_account account;                  /* first: a pointer to one is a pointer to the other */
+    int64_t delivery_count;
+    int64_t pin_count; /* users who follow pointers to deliveries that may have been freed */
+    void *pinned;      /* freed deliveries that stay intact until there are no such users */
     nsq_slab *with_room[NSQ_CLASS_COUNT]; /* by size class; allocation uses the first */
     nsq_slab *kept;                       /* empty slabs */
     uint32_t kept_count;
     uint32_t slab_count; /* slabs with blocks in use */
-    int64_t delivery_count;
-    int64_t pin_count; /* users who follow pointers to deliveries that may have been freed */
-    void *pinned;      /* freed deliveries that stay intact until there are no such users */
 } nsq_pool;
 
 /* No includer needs all of them. */

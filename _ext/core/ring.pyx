@@ -7,10 +7,6 @@ from libc.string cimport memcpy
 from nsqfast._ext.core.memory cimport Memory, account_of, charge, leave_account
 
 
-cdef enum:
-    CAPACITY_MIN = 16
-
-
 cdef class Ring:
     """Holds pointers only; whoever pushed them owns what they point to."""
 
@@ -20,25 +16,6 @@ cdef class Ring:
     def __dealloc__(self):
         leave_account(self.account, <int64_t> (self.capacity * sizeof(void *)))
         free(self.slots)
-
-    cdef int push(self, void *item) except -1:
-        if self.size == self.capacity:
-            self.grow()
-        self.slots[(self.head + self.size) & (self.capacity - 1)] = item
-        self.size += 1
-        return 0
-
-    cdef void *pop(self) noexcept:
-        """Remove and return the oldest, or NULL."""
-        cdef void *item
-        if self.size == 0:
-            return NULL
-        item = self.slots[self.head & (self.capacity - 1)]
-        self.head += 1
-        self.size -= 1
-        if self.size == 0 and self.capacity > CAPACITY_MIN:
-            self.drop_slots()
-        return item
 
     cdef void *pop_last(self) noexcept:
         """Remove and return the newest, or NULL."""
@@ -55,10 +32,6 @@ cdef class Ring:
         self.head += self.size
         self.size = self.capacity = 0
         return taken
-
-    cdef void *ahead(self, size_t count) noexcept:
-        """Return what `pop` would return after `count` others, or NULL."""
-        return self.slots[(self.head + count) & (self.capacity - 1)] if count < self.size else NULL
 
     cdef int64_t number(self) noexcept:
         """The number of the oldest; each item that is pushed has the next one, and keeps it until older ones leave from

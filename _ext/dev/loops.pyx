@@ -55,9 +55,6 @@ cdef class Loop:
             if message is NULL:
                 raise MemoryError
             self.deliveries[self.count] = delivery_new(account, message)
-            if self.deliveries[self.count] is NULL:
-                message_drop(message)
-                raise MemoryError
             self.deliveries[self.count].owner = OWNER
             self.deliveries[self.count].deadline_ns = self.now_ns + TIMEOUT_NS
             self.count += 1

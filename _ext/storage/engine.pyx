@@ -79,7 +79,7 @@ cdef class ChannelStore:
     cdef bint put(self, Message *message, bint is_wanted) except -1:
         pass
 
-    cdef Delivery *take(self) except? NULL:
+    cdef Delivery *read_next(self) except? NULL:
         pass
 
     cdef int done(self, Delivery *delivery) except -1:

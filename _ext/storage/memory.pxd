@@ -1,8 +1,8 @@
 """The engine that keeps everything in memory: what the contract asks, and no more."""
 
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport int64_t, uintptr_t
 
-from nsqfast._ext.core.message cimport Delivery, Message
+from nsqfast._ext.core.message cimport Message, message_keep
 from nsqfast._ext.storage.engine cimport ChannelStore, Store, TopicStore
 
 
@@ -28,5 +28,9 @@ cdef class MemoryQueue(ChannelStore):
     cdef int write(self) except -1
     cdef int confirm(self) except -1
     cdef int roll_back(self) except -1
-    cdef int remember(self, Message *message) except -1
-    cdef Delivery *new_delivery(self, Message *message, uint64_t ordinal) except NULL
+
+
+cdef inline int remember(MemoryQueue queue, Message *message) except -1:
+    queue.memory.push(<void *> (<uintptr_t> message | 1))
+    message_keep(message)
+    return 0

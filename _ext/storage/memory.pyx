@@ -2,7 +2,7 @@
 queues of other engines are of it, and so is what these engines hold in memory."""
 
 cimport cython
-from libc.stdint cimport INT64_MAX, uintptr_t
+from libc.stdint cimport INT64_MAX, uint64_t, uintptr_t
 from posix.unistd cimport close as close_fd
 
 import os
@@ -10,17 +10,13 @@ import os
 from nsqfast._ext.core.budget cimport Budget
 from nsqfast._ext.core.heap cimport Timers
 from nsqfast._ext.core.memory cimport Memory
-from nsqfast._ext.core.message cimport delivery_free, delivery_new, message_drop, message_fetch, message_keep
+from nsqfast._ext.core.message cimport Delivery, delivery_free, message_drop
 from nsqfast._ext.core.ring cimport Ring
 from nsqfast._ext.core.settings cimport Settings
 from nsqfast._ext.storage.disposal cimport Disposal, drop_ring
 from nsqfast._ext.storage.engine cimport Tickets
 from nsqfast._ext.storage.health cimport Health
 from nsqfast._ext.storage.scan cimport QueuePlace
-
-cdef enum:
-    # How many messages ahead the processor prefetches.
-    AHEAD_COUNT = 6
 
 cdef size_t NO_MARK = <size_t> -1
 
@@ -126,8 +122,7 @@ cdef class MemoryTopic(TopicStore):
 @cython.no_gc_clear  # the ring is needed until its messages are freed
 cdef class MemoryQueue(ChannelStore):
     def __init__(self, Store store, bint is_limited):
-        self.store, self.is_limited = store, is_limited
-        self.memory_max = store.settings.mem_queue_size
+        self.store, self.is_limited, self.memory_max = store, is_limited, store.settings.mem_queue_size
         self.memory, self.mark_size = Ring(store.broker_memory), NO_MARK
 
     def __dealloc__(self):
@@ -140,31 +135,8 @@ cdef class MemoryQueue(ChannelStore):
         if self.is_limited and not is_wanted and (
                 <int64_t> self.memory.size >= self.memory_max or self.memory.account.level):
             return False
-        self.remember(message)
+        remember(self, message)
         return True
-
-    cdef int remember(self, Message *message) except -1:
-        self.memory.push(<void *> (<uintptr_t> message | 1))
-        message_keep(message)
-        return 0
-
-    cdef Delivery *take(self) except? NULL:
-        cdef uintptr_t item = <uintptr_t> self.memory.ahead(AHEAD_COUNT)
-        if item & 1:
-            # In a long queue it has left the caches since it was published.
-            message_fetch(<Message *> (item & ~<uintptr_t> 1))
-        item = <uintptr_t> self.memory.pop()
-        if not item & 1:
-            return <Delivery *> item
-        return self.new_delivery(<Message *> (item & ~<uintptr_t> 1), 0)
-
-    cdef Delivery *new_delivery(self, Message *message, uint64_t ordinal) except NULL:
-        """Takes the reference over."""
-        cdef Delivery *delivery = delivery_new(self.memory.account, message)
-        if delivery is NULL:
-            raise MemoryError
-        delivery.ordinal = ordinal
-        return delivery
 
     cdef int done(self, Delivery *delivery) except -1:
         delivery_free(delivery)

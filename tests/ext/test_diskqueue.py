@@ -483,6 +483,7 @@ def deleted_files():
 @pytest.fixture
 def closed_here(monkeypatch):
     """Removed files that were closed by this thread, and not by the one that may take its time."""
+    gc.collect()  # queues of other tests would close theirs meanwhile
     found, close = [], os.close
 
     def note(fd):

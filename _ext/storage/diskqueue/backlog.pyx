@@ -10,12 +10,13 @@ from libc.stdint cimport uint32_t
 
 from nsqfast._ext.core.budget cimport begin_part, is_spent
 from nsqfast._ext.core.clock cimport monotonic_ns
-from nsqfast._ext.core.message cimport delivery_free, message_drop, message_new
+from nsqfast._ext.core.message cimport delivery_free, delivery_new, message_drop, message_new
 from nsqfast._ext.core.settings cimport Settings
 from nsqfast._ext.storage.diskqueue.cold_reads cimport ColdReads
 from nsqfast._ext.storage.diskqueue.position cimport DiskPosition
 from nsqfast._ext.storage.diskqueue.reader cimport SKIPPED_MAX, DiskReader, OldestRecord
 from nsqfast._ext.storage.engine cimport Store
+from nsqfast._ext.storage.memory cimport remember
 from nsqfast._ext.storage.scan cimport AT_LIMIT, GONE, QueuePlace, Record, Scan
 
 cdef enum:
@@ -150,7 +151,7 @@ cdef class Backlog(MemoryQueue):
 
     cdef bint put(self, Message *message, bint is_wanted) except -1:
         if has_room(self):
-            self.remember(message)
+            remember(self, message)
             return True
         if self.store.settings.is_durable:
             # The OK waits for an fsync anyway, so one write serves all messages of this turn.
@@ -207,12 +208,11 @@ cdef class Backlog(MemoryQueue):
             self.found = None
         return delivery
 
-    cdef Delivery *take(self) except? NULL:
+    cdef Delivery *read_next(self) except? NULL:
         cdef uint64_t ordinal = 0
         cdef Message *message
+        cdef Delivery *delivery
         self.is_pending = False
-        if self.memory.size:
-            return MemoryQueue.take(self)
         if self.disk.reader.depth == 0:
             return NULL
         message = self.read(&ordinal)
@@ -221,7 +221,9 @@ cdef class Backlog(MemoryQueue):
                 self.is_pending, self.disk.reader.taker = True, self.taker
             return NULL
         self.mark_dirty()
-        return self.new_delivery(message, ordinal)
+        delivery = delivery_new(self.memory.account, message)
+        delivery.ordinal = ordinal
+        return delivery
 
     cdef Message *read(self, uint64_t *ordinal) except? NULL:
         """Return the oldest on disk, or NULL."""

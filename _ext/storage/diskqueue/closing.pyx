@@ -15,6 +15,7 @@ from itertools import islice
 from nsqfast._ext.core.limits cimport GROUP_COUNT_MAX, GROUP_COUNT_MIN, QUEUE_DESCRIPTORS
 from nsqfast._ext.core.message cimport delivery_free
 from nsqfast._ext.storage.diskqueue.queue cimport CLOSE_STEPS
+from nsqfast._ext.storage.engine cimport take_next
 
 cdef enum:
     # Bytes of messages gathered for one write: a full disk refuses the whole write though some of it may have fitted,
@@ -38,7 +39,7 @@ cdef class DiskClosing(Closing):
         backlog.disk.reader.cold = None
         backlog.disk.writer.begin_batch()
         for _ in range(backlog.memory.size):
-            self.add(backlog.take())
+            self.add(take_next(backlog))
 
     cdef int add(self, Delivery *delivery) except -1:
         cdef bint is_only_here = delivery.ordinal == 0

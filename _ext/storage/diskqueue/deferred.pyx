@@ -139,8 +139,6 @@ cdef class DiskDeferred:
             # Who was told its id is not on disk; with attempts it was delivered, and deferred again by its consumer.
             message.is_told = message.attempts == 0
             delivery = delivery_new(self.reader.account, message)
-            if delivery is NULL:
-                raise MemoryError
             delivery.ordinal = self.reader.take_found(index, self.file, self.position, end)
             due_ns[0] = self.deadlines.entries[self.number].due_ns
             self.position = end
