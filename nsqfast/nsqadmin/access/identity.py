@@ -1,8 +1,5 @@
-"""Identify the sender of a request, depending on the configuration:
-
-nothing        everybody is an admin, as in NSQ
---admin-user   listed users that a proxy names in --acl-http-header are admins; everybody else is a viewer
---auth-file    our own login: a cookie for browsers, HTTP Basic for scripts; without it nobody reads anything
+"""Identify the sender of a request: nobody has to say who he is, a proxy names him, or our own login does, which is a
+cookie for browsers and HTTP Basic for scripts. docs/ADMIN.md says which flags mean what.
 """
 
 import asyncio

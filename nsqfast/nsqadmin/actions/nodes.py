@@ -1,11 +1,4 @@
-"""What an admin does with a node, and with a consumer on it.
-
-POST /ui/nodes/forget         a dead one is not to come back: it is no problem any more
-POST /ui/nodes/acknowledge    it was killed, and what it lost is known: that is none, either
-POST /ui/nodes/drain          it takes no messages any more, and stops when the others are delivered
-POST /ui/nodes/drain/cancel   it takes messages again
-POST /ui/clients/disconnect   ends a consumer's connection, so that others get what it holds
-"""
+"""What an admin does with a node, and with a consumer on it; docs/ADMIN.md says what for."""
 
 from collections.abc import Awaitable, Callable
 from functools import partial

@@ -1,11 +1,6 @@
 """Endpoints for the pages' dialogs and menus, JSON in both directions; admins only, with readable error texts.
 
-GET  /ui/effect?action=&topic=&channel=&node=  what the action would affect now (`node` may be repeated)
-POST /ui/effect                                the same for an Order, including sets
-POST /ui/actions                               do it. One item: the result, 200, or 502 if no node did it.
-                                               A set: 202 at once. 409 with the new effect if the set has changed.
-GET  /ui/actions/ID                            its progress
-POST /ui/actions/ID/stop, .../retry, .../undo  begin no more; retry failures; revert a pause
+docs/ADMIN.md has their requests and answers.
 """
 
 from collections.abc import Awaitable, Callable

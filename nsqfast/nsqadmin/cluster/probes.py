@@ -1,11 +1,4 @@
-"""Questions too expensive for the poll: a few at a time, beside it.
-
-Probes        the RDY of consumers that have nothing in flight while messages wait, and who has held messages for long;
-              what each nsqd says of its disk and its process on /metrics, as ours do, once a minute
-ConsumerWatch the consumers of a channel, while somebody looks at its page. All viewers share the answers of a tick. If
-              a node does not answer in time, its last answer stays; it is not asked again before it answers, and no
-              page waits for it longer than WAIT_S.
-"""
+"""Questions too expensive for the poll: a few at a time, beside it."""
 
 import asyncio
 import contextlib
@@ -178,7 +171,11 @@ class Ready:
 
 
 class Probes:
-    """Without `upstream` nothing is asked, and nothing known."""
+    """The RDY of consumers that have nothing in flight while messages wait, who has held messages for long, and once a
+    minute what each nsqd says of itself on /metrics, as ours do.
+
+    Without `upstream` nothing is asked, and nothing known.
+    """
 
     def __init__(self, upstream: Upstream | None) -> None:
         self._upstream = upstream
@@ -342,7 +339,10 @@ class Consumers:
 
 
 class ChannelWatch:
-    """One channel at which somebody looks."""
+    """One channel at which somebody looks; all viewers share the answers of a tick.
+
+    A node that does not answer in time keeps its last answer, and is not asked again before it answers.
+    """
 
     def __init__(self, topic: str, channel: str, upstream: Upstream) -> None:
         self._path = stats_path(topic, channel, with_clients=True)

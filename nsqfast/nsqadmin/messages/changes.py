@@ -1,9 +1,5 @@
 """Requeue, drop, copy or move messages of a channel: those that were picked on a page, or all that a search finds.
 
-POST /ui/messages/changes          begin; 202 with the state
-GET  /ui/messages/changes/ID       the state
-POST /ui/messages/changes/ID/stop  finish the part under way, and begin no more
-
 nsqd examines a part of a queue in each request (docs/PEEK.md), and is asked for one after the other until nothing is
 left, also when the page is closed.
 """

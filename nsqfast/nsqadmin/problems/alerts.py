@@ -1,10 +1,5 @@
-"""--problem-webhook: a POST for problems that are raised, become better or worse, or are over.
-
-Those of one tick are one POST, in a form that receivers know already:
-
-    nsqadmin      {"via": host, "events": [{"status": "raised", "problem": {...}}]}, a problem as in GET /ui/problems
-    alertmanager  as Alertmanager's own webhook: https://prometheus.io/docs/alerting/latest/configuration/#webhook_config
-    slack         {"text": lines}, for Slack's incoming webhooks, and for Mattermost's
+"""--problem-webhook: a POST for problems that are raised, become better or worse, or are over; docs/ADMIN.md has the
+forms, which receivers know already.
 
 A problem that is muted is not raised; one that was raised, and is muted since, is still told to be over.
 """
@@ -111,6 +106,7 @@ def own_form(events: list[Event]) -> bytes:
 
 
 def alertmanager_form(events: list[Event]) -> bytes:
+    """See https://prometheus.io/docs/alerting/latest/configuration/#webhook_config"""
     is_firing = any(event.status != "resolved" for event in events)
     alerts = [_alert(event) for event in events]
     return msgspec.json.encode(

@@ -4,29 +4,8 @@
                         └ Probes: queries for some channels only
 
 A tick is judged in slices, the first of them at once: the list of a small cluster belongs to its tick, that of a large
-one comes a little later. While a tick is judged, only the newest of the following ones waits.
-
-    rule                     severity    of                 module
-    node_down                warn, crit  nsqd               node_rules
-    node_unhealthy           crit        nsqd
-    unclean_start            warn, crit  nsqd
-    drain_held               warn        nsqd
-    disk_low                 crit        nsqd
-    node_twice               warn        nsqd
-    version_behind           info        nsqd
-    lookupd_disagree         warn        nsqd
-    lookupd_down             warn, crit  nsqlookupd
-    topic_without_channel    warn        topic              queue_rules
-    dead_letters             warn        topic
-    paused_and_filling       warn        topic or channel
-    paused_on_some_nodes     warn        topic or channel
-    no_consumers             crit        channel
-    stuck_in_flight          crit        channel
-    consumer_stuck           warn        channel
-    consumers_not_ready      warn        channel
-    backlog_grows            warn, crit  channel
-    high_requeue             warn, crit  channel
-    high_timeouts            warn, crit  channel
+one comes a little later. While a tick is judged, only the newest of the following ones waits. docs/ADMIN.md says what
+each rule finds.
 """
 
 import asyncio

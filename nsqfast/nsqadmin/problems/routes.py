@@ -1,12 +1,4 @@
-"""GET /ui/problems, what mutes them, and GET /metrics.
-
-GET  /ui/silences          those that are not over
-POST /ui/silences          silence a node, a topic, or everything for some hours; the reason has to be told
-POST /ui/silences/end      before its time
-POST /ui/problems/mute     the same for one problem, by default for an hour, with or without a reason
-POST /ui/problems/unmute
-POST /ui/problems/test     send a test to --problem-webhook
-"""
+"""GET /ui/problems, what mutes them, and GET /metrics; docs/ADMIN.md has the requests of scripts."""
 
 import time
 

@@ -1,13 +1,5 @@
-"""From when on something is a problem, and how bad it is: the flags, changed by --problem-file, a TOML file:
-
-severity = { version_behind = "off" }     # of any rule: crit, warn, info or off
-
-[[topic]]                                 # later tables win, setting by setting
-name = "orders*"                          # patterns as in a shell; "*" by default
-channel = "*"
-no_consumers = "10m"                      # as the flags, without --problem-
-backlog_depth = 100_000
-severity = { backlog_grows = "crit" }
+"""From when on something is a problem, and how bad it is: the flags, changed by --problem-file, a TOML file of which
+docs/ADMIN.md has an example.
 """
 
 import contextlib

@@ -1,4 +1,5 @@
-"""The charts of pages, from history or as pictures of Graphite; GET /ui/series?key=K&columns=A,B&range=1h has points.
+"""The charts of pages, from history or as pictures of Graphite; GET /ui/series?key=K&columns=A,B&range=1h has points
+(docs/ADMIN.md), with `since` only those from this unix time on.
 
 Charts are declared on the server: keys of history, lines with their columns, colour and dash. The page carries the plan
 as JSON (templates/charts.html); `static/js/charts.js` draws it from `/ui/series`:
@@ -8,12 +9,6 @@ as JSON (templates/charts.html); `static/js/charts.js` draws it from `/ui/series
             {"label": "In", "series": 0, "columns": ["in_s"], "colour": 1, "dash": []}]}]}
 
 `series` counts the keys of the query. A line with several columns is their sum.
-
-    key      once per series: empty for the whole cluster, `topic/T`, `channel/T/C`, `node/HOST:PORT`, parts quoted
-    columns  names of COLUMNS
-    range    15m, 1h, 6h or 24h, back from the last tick
-    since    only points from this unix time on
-    format   csv or json: a file with a row per point, audited and subject to --no-export
 
     {"step_s": 10, "from": 1700000000.0, "to": 1700003600.0, "utc_offset_s": 0, "times": [1700000010.0, ...],
      "series": [{"in_s": [4021.5, null, ...]}, ...], "marks": [{"at": 1700000100.0, "text": "empty billing"}]}

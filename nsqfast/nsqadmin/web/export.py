@@ -1,8 +1,6 @@
-"""Files of charts and tables; GET /ui/export?view=PATH&table=NAME&format=csv|json has one as its page sorts it.
+"""Files of charts and tables; GET /ui/export has a table as its page sorts it. docs/ADMIN.md describes both forms.
 
-CSV follows RFC 4180 with a header line. A text that a spreadsheet would take for a formula gets an apostrophe in front:
-one that begins with = + - @, tab or carriage return. Numbers are plain, and an unknown value is an empty field. JSON is
-a list of objects.
+In CSV numbers are plain, and an unknown value is an empty field; JSON is a list of objects.
 """
 
 import asyncio

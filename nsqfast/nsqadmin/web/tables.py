@@ -1,8 +1,7 @@
-"""Tables: declared once per page as columns; searched, sorted and split into pages here, for display and export.
+"""Tables: declared once per page as columns; searched (docs/ADMIN.md), sorted and split into pages here, for display
+and export.
 
-A search box takes plain words, `is:paused`, `no:consumers`, `depth>1000`. Words match parts of the name, in any case;
-all terms must match. A term that looks like a qualifier but is none causes an error beside the box, and the other terms
-still count.
+A term of a search that looks like a qualifier but is none causes an error beside the box; the other terms still count.
 """
 
 import operator
