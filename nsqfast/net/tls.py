@@ -39,7 +39,7 @@ class ServerTls:
         if self.version_min < TLS_1_2:
             # OpenSSL 3 supports these versions only at its lowest security level.
             context.set_ciphers("DEFAULT:@SECLEVEL=0")
-        _load_certificate(context, self.cert, self.key)
+        load_certificate(context, self.cert, self.key)
         if self.root_ca_file:
             _load_authorities(context, self.root_ca_file)
         return context
@@ -71,11 +71,12 @@ def client_context(
     else:
         context.load_default_certs()
     if cert or key:
-        _load_certificate(context, cert, key)
+        load_certificate(context, cert, key)
     return context
 
 
-def _load_certificate(context: ssl.SSLContext, cert: str, key: str) -> None:
+def load_certificate(context: ssl.SSLContext, cert: str, key: str) -> None:
+    """OptionsError says, in Go's words where it has some, why it is none that can be shown."""
     if b"-----BEGIN CERTIFICATE-----" not in _read(cert):
         raise OptionsError("tls: failed to find any PEM data in certificate input")
     data = _read(key)

@@ -6,7 +6,6 @@ import ssl
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
-from pathlib import Path
 from typing import NamedTuple, Self, TypeVar
 
 import msgspec
@@ -16,6 +15,7 @@ from nsqfast.net import secret_file
 from nsqfast.net.addresses import PORT_MAX
 from nsqfast.net.http_client import BrokenError, ClientLimits, HttpClient, UnreachableError
 from nsqfast.net.http_target import Origin, parse_target
+from nsqfast.net.tls import load_certificate
 from nsqfast.nsqadmin.checks import TLS, proves_nodes
 from nsqfast.nsqadmin.cluster.answers import UpstreamError, decode, decode_in_slices
 from nsqfast.nsqadmin.cluster.body import Body, Budget
@@ -302,11 +302,9 @@ def tls_context(options: Options) -> ssl.SSLContext:
         context.verify_mode = ssl.CERT_NONE
     if cert:
         try:
-            context.load_cert_chain(cert, key)
-        except (OSError, ssl.SSLError) as error:
-            raise OptionsError(
-                f"failed to LoadX509KeyPair {cert}, {key} - {_why(error, cert, key)}"
-            ) from None
+            load_certificate(context, cert, key)
+        except OptionsError as error:
+            raise OptionsError(f"failed to LoadX509KeyPair {cert}, {key} - {error}") from None
     if options.http_client_tls_root_ca_file:
         _trust(context, options.http_client_tls_root_ca_file)
     else:
@@ -322,10 +320,3 @@ def _trust(context: ssl.SSLContext, path: str) -> None:
     except OSError as error:
         text = f"failed to read TLS root CA file {path} - open {path}: {os_error(error)}"
         raise OptionsError(text) from None
-
-
-def _why(error: OSError, cert: str, key: str) -> str:
-    if isinstance(error, ssl.SSLError):
-        return f"{error.reason or 'no PEM data'}".replace("_", " ").lower()
-    missing = next((path for path in (cert, key) if not Path(path).exists()), cert)
-    return f"open {missing}: {os_error(error)}"
