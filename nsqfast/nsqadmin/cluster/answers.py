@@ -283,13 +283,9 @@ def decode(body: bytes | bytearray | msgspec.Raw, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(body, type=kind)
     except UnicodeDecodeError:
-        body = bytes(body).decode("utf-8", "replace").encode()
+        return decode(bytes(body).decode("utf-8", "replace").encode(), kind)
     except (ValueError, RecursionError) as error:
         raise UpstreamError(_decoder_text(bytes(body)[:64], error)) from None
-    try:
-        return msgspec.json.decode(body, type=kind)
-    except (ValueError, RecursionError) as error:
-        raise UpstreamError(_decoder_text(body[:64], error)) from None
 
 
 async def decode_in_slices(body: bytes | bytearray, kind: type[T]) -> T:

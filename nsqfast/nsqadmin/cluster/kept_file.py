@@ -11,6 +11,7 @@ from typing import BinaryIO, Generic, TypeVar
 import msgspec
 
 from nsqfast.nsqadmin.options import Options
+from nsqfast.program.durable import sync_folder
 
 
 @contextlib.contextmanager
@@ -22,11 +23,7 @@ def replace_file(path: str) -> Iterator[BinaryIO]:
         stream.flush()
         os.fsync(stream.fileno())
     beside.replace(path)
-    folder = os.open(Path(path).parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync_folder(Path(path).parent)
 
 
 log = logging.getLogger("nsqadmin")
