@@ -108,14 +108,16 @@ async def read_body(request: web.Request, kind: type[T]) -> T:
         raise web.HTTPBadRequest(text=f"The form is not what was expected: {error}") from None
 
 
-async def read_limited(request: web.Request, size_max: int) -> bytes:
-    """The whole body; one byte more than `size_max` shows that it is too large."""
+async def read_limited(request: web.Request, size_max: int, refusal: str) -> bytes:
+    """The whole body; 413 with this text if it is larger."""
     body = bytearray()
     while len(body) <= size_max:
         piece = await request.content.read(size_max + 1 - len(body))
         if not piece:
             break
         body += piece
+    if len(body) > size_max:
+        raise web.HTTPRequestEntityTooLarge(size_max, len(body), text=refusal)
     return bytes(body)
 
 

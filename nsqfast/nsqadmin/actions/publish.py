@@ -91,12 +91,8 @@ class Publish:
 
 async def _read(request: web.Request) -> Publication:
     # Larger than the server's limit for other requests: nsqd decides what is too large.
-    body = await read_limited(request, REQUEST_SIZE_MAX)
-    if len(body) > REQUEST_SIZE_MAX:
-        raise web.HTTPRequestEntityTooLarge(
-            REQUEST_SIZE_MAX, text=f"Not sent: larger than {REQUEST_SIZE_MAX >> 20} MiB."
-        )
-    given = decode_json(body, Publication)
+    refusal = f"Not sent: larger than {REQUEST_SIZE_MAX >> 20} MiB."
+    given = decode_json(await read_limited(request, REQUEST_SIZE_MAX, refusal), Publication)
     check_name(given.topic, "topic")
     if not 1 <= given.count <= COUNT_MAX:
         raise web.HTTPBadRequest(text=f"count has to be 1 to {COUNT_MAX}")

@@ -22,9 +22,7 @@ _GO_TYPES = {
 
 async def read_strings(request: web.Request, *names: str) -> dict[str, str]:
     """These members of a JSON object, '' for missing ones; 400 with the decoder's text."""
-    body = await read_limited(request, BODY_SIZE_MAX)
-    if len(body) > BODY_SIZE_MAX:
-        raise web.HTTPRequestEntityTooLarge(BODY_SIZE_MAX, len(body), text="BODY_TOO_BIG")
+    body = await read_limited(request, BODY_SIZE_MAX, "BODY_TOO_BIG")
     text = body.decode("utf-8", "replace").lstrip(" \t\r\n")
     if not text:
         raise web.HTTPBadRequest(text="EOF")

@@ -40,8 +40,8 @@ class Config:
 
     async def put(self, request: web.Request) -> web.Response:
         self._check_address(request)
-        body = await read_limited(request, BODY_SIZE_MAX)
-        if not body or len(body) > BODY_SIZE_MAX:
+        body = await read_limited(request, BODY_SIZE_MAX, "INVALID_VALUE")
+        if not body:
             raise web.HTTPRequestEntityTooLarge(BODY_SIZE_MAX, len(body), text="INVALID_VALUE")
         name = request.match_info["name"]
         if name == "log_level":
