@@ -99,10 +99,6 @@ class History:
     def tables(self) -> tuple[HistoryTable, HistoryTable, HistoryTable]:
         return self.topics, self.channels, self.nodes
 
-    @property
-    def size_bytes(self) -> int:
-        return sum(table.fine.size_bytes + table.coarse.size_bytes for table in self.tables)
-
     # Input: ticks
 
     async def take(

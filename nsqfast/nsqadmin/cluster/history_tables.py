@@ -76,12 +76,6 @@ class Ring:
         self.first = self.last = -1  # numbers of the known steps; -1: none
 
     @property
-    def size_bytes(self) -> int:
-        return sum(block.nbytes for block in self.blocks) + (
-            self.counts.nbytes if self.counts is not None else 0
-        )
-
-    @property
     def length(self) -> int:
         """Number of known steps."""
         return self.last - self.first + 1 if self.last >= 0 else 0
