@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -15,7 +16,7 @@ from nsqfast.nsqadmin.actions.targets import Holding, Target, fill_holding, hold
 from nsqfast.nsqadmin.cluster.answers import ChannelStats, NsqdStats, TopicStats
 from nsqfast.nsqadmin.cluster.history import History
 from nsqfast.nsqadmin.cluster.history_file import load
-from nsqfast.nsqadmin.cluster.model import Counts
+from nsqfast.nsqadmin.cluster.model import EMPTY, Counts
 from nsqfast.nsqadmin.options import Options
 from nsqfast.nsqadmin.results import Result
 from support.admin import LiveCluster, text_of, told
@@ -372,7 +373,7 @@ def test_what_the_poller_knows_of_an_item_of_a_set(channel, is_whole, messages, 
     parts = [SimpleNamespace(node="n", counts=counts, paused=False)]
     topic = SimpleNamespace(parts=parts, channels={"c": SimpleNamespace(parts=parts)})
     node = SimpleNamespace(hostname="h", error="gone")
-    item, cluster = Item("t", channel), SimpleNamespace(topics={"t": topic}, nodes={"n": node})
+    item, cluster = Item("t", channel), replace(EMPTY, topics={"t": topic}, nodes={"n": node})
     target = Target(item, holdings_of(cluster, item, is_whole=is_whole))
     effect = asyncio.run(effect_of_set(Action.PAUSE, [target], "id"))
     assert effect.title == f"Pause 1 {item.kind}"

@@ -186,11 +186,9 @@ def fill_holding(holding: Holding, stats: NsqdStats, item: Item, *, is_whole: bo
 
 def parts_of(cluster: Cluster, item: Item) -> Iterable[NodePart]:
     """Its parts at the last poll."""
-    topic = cluster.topics.get(item.topic)
-    if topic is None or not item.channel:
-        return topic.parts if topic else ()
-    channel = topic.channels.get(item.channel)
-    return channel.parts if channel else ()
+    topic, channel = cluster.topics.get(item.topic), cluster.channel(item.topic, item.channel)
+    found = channel if item.channel else topic
+    return found.parts if found else ()
 
 
 class TargetSets:

@@ -51,12 +51,7 @@ MISSES_MAX = 3
 
 
 class Question:
-    """One address that is asked repeatedly: at most one query at a time, and the outcome of the last ones.
-
-    UP      answered since the last tick
-    STALE   did not, once or twice in a row
-    DOWN    three times in a row, or never
-    """
+    """One address that is asked repeatedly: at most one query at a time, and the outcome of the last ones."""
 
     def __init__(self) -> None:
         self.state = NodeState.DOWN

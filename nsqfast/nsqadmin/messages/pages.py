@@ -134,8 +134,7 @@ class MessagePages:
         tabs = (
             make_tabs(urls, query, asked.topic, asked.channel, page.name) if asked.channel else []
         )
-        topic = self._context.poller.cluster.topics.get(asked.topic)
-        counts = tab_texts(topic.channels.get(asked.channel) if topic else None)
+        counts = tab_texts(self._context.poller.cluster.channel(asked.topic, asked.channel))
         return View(
             f"{what} of {asked.channel or asked.topic}",
             crumbs=crumbs,
