@@ -111,7 +111,7 @@ class Access:
         else:
             log.info("SIGHUP: read %d users from --auth-file", len(passwords.users.accounts))
 
-    async def close(self) -> None:
+    async def close(self, _app: web.Application) -> None:
         if self._reading is not None:
             await asyncio.wait([self._reading])
         if self.passwords is not None:

@@ -49,11 +49,7 @@ def add_access(app: web.Application, context: Context) -> Access:
     app.middlewares.extend((answers.answer, checks.know_user, checks.check_origin))
     app.on_response_prepare.append(SecurityHeaders(context.options).on_prepare)
     app.on_response_prepare.append(answers.on_prepare)
-
-    async def close(_app: web.Application) -> None:
-        await access.close()
-
-    app.on_cleanup.append(close)
+    app.on_cleanup.append(access.close)
     login = Login(access, context)
     app.router.add_get("/login", login.show)
     app.router.add_post("/login", login.enter)

@@ -200,8 +200,8 @@ class Jobs:
         task.add_done_callback(self._running.discard)
         return job
 
-    async def close(self) -> None:
-        """Finish commands under way, for STOP_S at most."""
+    async def close(self, _app: web.Application) -> None:
+        """nsqadmin stops: finish commands under way, for STOP_S at most."""
         await end_tasks(self._running)
 
     async def _run(self, request: web.Request, job: Job) -> None:

@@ -65,11 +65,7 @@ class Actions:
         router.add_post("/ui/actions/{id}/stop", admin_only(self.stop))
         router.add_post("/ui/actions/{id}/retry", admin_only(self.retry))
         router.add_post("/ui/actions/{id}/undo", admin_only(self.undo))
-
-        async def close(_app: web.Application) -> None:
-            await self._jobs.close()
-
-        app.on_shutdown.append(close)
+        app.on_shutdown.append(self._jobs.close)
 
     async def show_effect(self, request: web.Request) -> web.Response:
         query = request.query
