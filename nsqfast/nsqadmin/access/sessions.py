@@ -1,10 +1,6 @@
-"""Logins: a signed cookie, and the token in a page's own forms.
+"""Logins: a signed cookie, and the token in a page's own forms; docs/ADMIN.md says what ends one.
 
-The key is made at each start, so a restart logs everybody out. A key derived from --auth-file would keep logins, but
-then anyone who can read that file (it holds no passwords) could make a login for any user.
-
-A cookie contains the user, its end, and a mark of the password: a user who was removed, or has a new password, is
-logged out as soon as the file is reloaded. A login that was ended is remembered until it would have expired.
+A cookie contains the user, its end, and a mark of the password, which is another one after a change.
 """
 
 import base64

@@ -1,10 +1,6 @@
 """The last answer of one nsqd to /stats: decoded without clients and percentiles, then put into arrays with a row for
 each topic and channel; and its rates, from two of its own answers.
 
-    in/s        growth of its message_count
-    out/s       messages that left the channel: that, minus the growth of depth, in-flight and deferred
-    requeue/s, timeout/s   as nsqd counts them
-
 Emptying removes messages that were never delivered, and nsqd does not count them. So the rates of a channel are unknown
 over the time of a known empty, and whenever messages left although no consumer was there before or after.
 

@@ -1,7 +1,5 @@
-"""Bodies of messages as pages show them: text, bytes in hex, or the reason why they are hidden.
-
-With --mask-json a JSON body is rewritten without the values of some keys. A body that cannot be read as JSON may
-contain them undetected, so viewers do not get it; admins get it unless the name of such a key occurs in it.
+"""Bodies of messages as pages show them: text, bytes in hex, or the reason why they are hidden. docs/ADMIN.md says from
+whom --mask-json hides what.
 """
 
 import base64

@@ -1,7 +1,6 @@
-"""What the previous nsqadmin knew: a restart, or an upgrade, of nsqadmin resolves no problem.
+"""What the previous nsqadmin knew, in HISTORY_FILE.state: a restart, or an upgrade, of nsqadmin resolves no problem.
 
-Nodes and reported problems are written to HISTORY_FILE.state, a few seconds after one of them has come, gone or changed
-its state, and at the end. The next nsqadmin believes them until it has seen for itself (see Cases and Members).
+It is written a few seconds after a change, and believed until this nsqadmin has seen for itself (Cases, Members).
 """
 
 import logging

@@ -1,7 +1,4 @@
-"""What nobody wants to be told of for a while, and why; with --history-file this survives a restart.
-
-A problem that is silenced is still there and still shown: it is muted.
-"""
+"""What nobody wants to be told of for a while, and why; with --history-file this survives a restart."""
 
 from collections.abc import Iterator
 from enum import StrEnum

@@ -15,9 +15,8 @@ as JSON (templates/charts.html); `static/js/charts.js` draws it from `/ui/series
 
 null means unknown: a node that did not answer, a restart. All series share `times`.
 
-With --graphite-url a page has Graphite's pictures, too: small graphs of the keys that nsqd sends to statsd, which are
-described at https://nsq.io/components/nsqd.html (statsd); `--statsd-prefix`, `--statsd-counter-format` and
-`--statsd-gauge-format` surround them. The browser asks Graphite, or with --proxy-graphite us.
+With --graphite-url a page has Graphite's pictures, too (docs/ADMIN.md): small graphs of the keys that nsqd sends to
+statsd, which are described at https://nsq.io/components/nsqd.html (statsd).
 """
 
 import heapq
