@@ -2,16 +2,8 @@
 
 from dataclasses import dataclass
 
+from nsqfast.program import logs
 from nsqfast.program.command_line import parse_options
-from nsqfast.program.logs import (
-    FORMAT,
-    FORMAT_HELP,
-    FORMATS,
-    LEVEL,
-    LEVEL_HELP,
-    LEVELS,
-    LOG_PREFIX_HELP,
-)
 from nsqfast.program.options import BOOL, DURATION, FLOAT, INT, STRING, STRINGS, one_of, option
 from nsqfast.version import nsq_line, own_line
 
@@ -144,9 +136,9 @@ class Options:
         STRING, "nsq.%s", "prefix of keys sent to statsd; %s stands for host and port; as given to nsqd")
     statsd_interval_ns: int = option(DURATION, "60s", "time between two reports to statsd; as given to nsqd")
 
-    log_level: int = option(LEVEL, LEVELS["info"], LEVEL_HELP, group="Logging")
-    log_prefix: str = option(STRING, LOG_PREFIX, LOG_PREFIX_HELP)
-    log_format: int = option(FORMAT, FORMATS["text"], FORMAT_HELP)
+    log_level: int = option(logs.LEVEL, logs.LEVELS["info"], logs.LEVEL_HELP, group="Logging")
+    log_prefix: str = option(STRING, LOG_PREFIX, logs.LOG_PREFIX_HELP)
+    log_format: int = option(logs.FORMAT, logs.FORMATS["text"], logs.FORMAT_HELP)
 
     dev_static_dir: str = option(
         STRING, "", "serve scripts and styles from this folder", group="Development and compatibility")

@@ -7,16 +7,8 @@ from dataclasses import dataclass
 from hashlib import md5
 
 from nsqfast.errors import OptionsError
+from nsqfast.program import logs
 from nsqfast.program.command_line import parse_options
-from nsqfast.program.logs import (
-    FORMAT,
-    FORMAT_HELP,
-    FORMATS,
-    LEVEL,
-    LEVEL_HELP,
-    LEVELS,
-    LOG_PREFIX_HELP,
-)
 from nsqfast.program.options import (
     BOOL,
     DURATION,
@@ -204,9 +196,9 @@ class Options:
     metrics_exclude_channels: bool = option(BOOL, False, "leave channels out of /metrics")
     metrics_exclude_ephemeral: bool = option(BOOL, False, "leave ephemeral topics and channels out of /metrics")
 
-    log_level: int = option(LEVEL, LEVELS["info"], LEVEL_HELP, group="Logging")
-    log_prefix: str = option(STRING, LOG_PREFIX, LOG_PREFIX_HELP)
-    log_format: int = option(FORMAT, FORMATS["text"], FORMAT_HELP)
+    log_level: int = option(logs.LEVEL, logs.LEVELS["info"], logs.LEVEL_HELP, group="Logging")
+    log_prefix: str = option(STRING, LOG_PREFIX, logs.LOG_PREFIX_HELP)
+    log_format: int = option(logs.FORMAT, logs.FORMATS["text"], logs.FORMAT_HELP)
 
     enable_experiment: list[str] = option(
         STRINGS, None, "experimental feature to switch on: topology-aware-consumption (repeatable)",

@@ -5,16 +5,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from nsqfast.errors import OptionsError
+from nsqfast.program import logs
 from nsqfast.program.command_line import parse_options
-from nsqfast.program.logs import (
-    FORMAT,
-    FORMAT_HELP,
-    FORMATS,
-    LEVEL,
-    LEVEL_HELP,
-    LEVELS,
-    LOG_PREFIX_HELP,
-)
 from nsqfast.program.options import BOOL, DURATION, INT, STRING, STRINGS, option
 from nsqfast.version import nsq_line, own_line
 
@@ -67,9 +59,9 @@ class Options:
     tls_client_ca: str = option(
         STRING, "", "path to certificate authorities, in PEM: only clients with a certificate of theirs are served")
 
-    log_level: int = option(LEVEL, LEVELS["info"], LEVEL_HELP, group="Logging")
-    log_prefix: str = option(STRING, LOG_PREFIX, LOG_PREFIX_HELP)
-    log_format: int = option(FORMAT, FORMATS["text"], FORMAT_HELP)
+    log_level: int = option(logs.LEVEL, logs.LEVELS["info"], logs.LEVEL_HELP, group="Logging")
+    log_prefix: str = option(STRING, LOG_PREFIX, logs.LOG_PREFIX_HELP)
+    log_format: int = option(logs.FORMAT, logs.FORMATS["text"], logs.FORMAT_HELP)
 
     verbose: bool = option(BOOL, False, "has no effect: use --log-level", key="", group="Accepted for compatibility")
     # fmt: on
