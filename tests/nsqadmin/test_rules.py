@@ -199,7 +199,7 @@ def test_a_channel_that_is_gone_has_no_problem_at_once_and_leaves_nothing():
     assert scene.run(70) != []
     scene.topic("orders")
     assert scene.run() == []
-    assert len(scene.problems._rules.cases) == 0
+    assert not scene.problems._rules.cases._cases
     assert scene.problems._rules._channels._windows == {}
 
 
@@ -708,7 +708,7 @@ def test_an_idle_cluster_has_no_problem():
     scene.topics["old"] = make_topic("old", nodes=())
     scene.lookupds = {"l:1": lookupd("l:1", A, B, C)}
     assert scene.run(1200) == []
-    assert len(scene.problems._rules.cases) == 0
+    assert not scene.problems._rules.cases._cases
 
 
 BUSY = {"depth": 900, "in_flight_count": 40, "client_count": 4, "rates": Rates(500, 501, 5, 1)}
@@ -960,7 +960,7 @@ def test_whatever_happens_the_books_are_right(ticks):
     scene.topics.clear()
     scene.nodes.clear()
     assert scene.run() == []
-    assert len(scene.problems._rules.cases) == 0
+    assert not scene.problems._rules.cases._cases
 
 
 def test_a_window_has_to_last():

@@ -125,9 +125,6 @@ class Cases:
         self.step_s = 0.0  # of them, since the previous tick
         self.reported_counts = dict.fromkeys(Severity, 0)
 
-    def __len__(self) -> int:
-        return len(self._cases)
-
     def kept(self, count_max: int) -> Iterator[KeptCase]:
         """The first of those that are reported; ticks may be judged meanwhile."""
         for _, _, key in self._order[:count_max]:
