@@ -7,7 +7,7 @@ import pytest
 from aiohttp import web
 
 from nsqfast.errors import OptionsError
-from nsqfast.nsqadmin.access.origin import Networks
+from nsqfast.nsqadmin.access.origin import Proxies, parse_peer_ip
 from nsqfast.nsqadmin.access.permissions import admin_only, export_only
 from nsqfast.nsqadmin.access.users import user_of
 from nsqfast.nsqadmin.options import parse
@@ -304,7 +304,7 @@ def test_settings_that_cannot_be_meant_are_refused(flags, text):
     ],
 )
 def test_addresses_are_in_networks(networks, address, is_in):
-    assert (address in Networks(networks, "--flag")) is is_in
+    assert Proxies(networks).includes(parse_peer_ip(address)) is is_in
     for text in ("10.0.0.0/33", "host/8", "", "10.0.0.0/8,11.0.0.0/8"):
-        with pytest.raises(OptionsError, match="^failed to parse --flag: "):
-            Networks([text], "--flag")
+        with pytest.raises(OptionsError, match="^failed to parse --acl-trusted-cidr: "):
+            Proxies([text])

@@ -33,25 +33,6 @@ def parse_peer_ip(text: str) -> Address | None:
     return mapped or address
 
 
-class Networks:
-    """Supports `address in networks` for strings; a string that is not an address is in none of them."""
-
-    def __init__(self, texts: Iterable[str], flag: str) -> None:
-        """Parse 10.0.0.0/8 or fd00::/8; an address alone stands for itself. OptionsError names the flag."""
-        try:
-            # Go reads 127.0.0.1/8, nsqadmin's own default, as 127.0.0.0/8.
-            self._networks = [ipaddress.ip_network(text.strip(), strict=False) for text in texts]
-        except ValueError as error:
-            raise OptionsError(f"failed to parse {flag}: {error}") from None
-
-    def __bool__(self) -> bool:
-        return bool(self._networks)
-
-    def __contains__(self, text: str) -> bool:
-        address = parse_peer_ip(text)
-        return address is not None and any(address in network for network in self._networks)
-
-
 def peer_of(request: web.Request) -> str:
     """ADDRESS:PORT of whoever connected: the browser, or the proxy before it."""
     transport = request.transport
@@ -71,8 +52,13 @@ def readable(text: str) -> str:
 class Proxies:
     """The trusted proxies. Without the flag no X-Forwarded-* header is trusted."""
 
-    def __init__(self, networks: list[str]) -> None:
-        self._networks = Networks(networks, TRUSTED_FLAG)
+    def __init__(self, texts: Iterable[str]) -> None:
+        """Parse 10.0.0.0/8 or fd00::/8; an address alone stands for itself. OptionsError names the flag."""
+        try:
+            # Go reads 127.0.0.1/8, nsqadmin's own default, as 127.0.0.0/8.
+            self._networks = [ipaddress.ip_network(text.strip(), strict=False) for text in texts]
+        except ValueError as error:
+            raise OptionsError(f"failed to parse {TRUSTED_FLAG}: {error}") from None
 
     def are_named(self) -> bool:
         """Whether the flag was given."""
@@ -80,7 +66,10 @@ class Proxies:
 
     def has(self, request: web.Request) -> bool:
         """Whether the request came through one of them."""
-        return (request.remote or "") in self._networks
+        return self.includes(parse_peer_ip(request.remote or ""))
+
+    def includes(self, address: Address | None) -> bool:
+        return address is not None and any(address in network for network in self._networks)
 
     def address_of(self, request: web.Request) -> str:
         """The client's: of X-Forwarded-For the last that is no proxy's, for what is left of it anybody can send."""
@@ -92,7 +81,7 @@ class Proxies:
             address = parse_peer_ip(text.strip())
             if address is None:
                 return peer
-            if str(address) not in self._networks:
+            if not self.includes(address):
                 return str(address)
         return peer
 
