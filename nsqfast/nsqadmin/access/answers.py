@@ -36,7 +36,8 @@ REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 JSON_PATHS: Final = ("/api/", "/ui/", "/config/")
 # Polled constantly.
 QUIET_PATHS: Final = ("/ui/", "/static/", "/ping", "/livez", "/readyz", "/metrics")
-API_HEADERS: Final = {"X-NSQ-Content-Type": "nsq; version=1.0"}
+V1: Final = {"X-NSQ-Content-Type": "nsq; version=1.0"}
+JSON: Final = {"Content-Type": "application/json; charset=utf-8", **V1}
 SENTENCES: Final = {
     "FORBIDDEN": "You may not do this: ask the operator of this nsqadmin.",
     "NOT_FOUND": "There is no such page.",
@@ -176,13 +177,7 @@ class Answers:
             return web.Response(
                 status=error.status, text=page, content_type="text/html", headers=kept
             )
-        return web.Response(
-            status=error.status,
-            body=orjson.dumps({"message": readable(text)}),
-            content_type="application/json",
-            charset="utf-8",
-            headers={**kept, **API_HEADERS},
-        )
+        return refusal(error.status, readable(text), kept)
 
     def _log(self, request: web.Request, status: int, duration_ns: int) -> None:
         path = own_path(request)
@@ -196,6 +191,12 @@ class Answers:
             peer_of(request),
             format_duration(duration_ns),
         )
+
+
+def refusal(status: int, text: str, headers: dict[str, str] | None = None) -> web.Response:
+    """What scripts get instead of an answer, in NSQ's form."""
+    body = orjson.dumps({"message": text})
+    return web.Response(status=status, body=body, headers=JSON | (headers or {}))
 
 
 def answer_json(value: object, status: int = 200) -> web.Response:

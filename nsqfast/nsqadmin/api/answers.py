@@ -18,15 +18,12 @@ from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler
 
 from nsqfast.net.http_message import parse_query
-from nsqfast.nsqadmin.access.answers import own_path
+from nsqfast.nsqadmin.access.answers import JSON, own_path, refusal
 from nsqfast.nsqadmin.cluster.answers import NobodyAnsweredError
 from nsqfast.nsqadmin.results import Result
 from nsqfast.wire.gotext import quote
 
 log = logging.getLogger("nsqadmin")
-
-V1 = {"X-NSQ-Content-Type": "nsq; version=1.0"}
-JSON = {"Content-Type": "application/json; charset=utf-8", **V1}
 
 BROKEN_ESCAPE = re.compile("%(?![0-9a-fA-F]{2}).{0,2}")
 
@@ -41,10 +38,6 @@ def answer(value: Any) -> web.Response:
 
 def answer_bytes(body: bytes) -> web.Response:
     return web.Response(body=body, headers=JSON)
-
-
-def refusal(status: int, text: str) -> web.Response:
-    return web.Response(status=status, body=orjson.dumps({"message": text}), headers=JSON)
 
 
 def join_warnings(*steps: Iterable[Result]) -> str:

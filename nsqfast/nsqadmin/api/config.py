@@ -10,9 +10,10 @@ import msgspec
 from aiohttp import web
 
 from nsqfast.net.addresses import mask_address, place_of
+from nsqfast.nsqadmin.access.answers import V1
 from nsqfast.nsqadmin.access.origin import parse_peer_ip
 from nsqfast.nsqadmin.actions.order import read_limited
-from nsqfast.nsqadmin.api.answers import V1, answer
+from nsqfast.nsqadmin.api.answers import answer
 from nsqfast.nsqadmin.api.bodies import BODY_SIZE_MAX
 from nsqfast.nsqadmin.checks import parse_cidr
 from nsqfast.nsqadmin.context import Context
