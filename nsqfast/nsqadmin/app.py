@@ -61,7 +61,7 @@ class Server:
     async def _start(self) -> None:
         options = self.options
         check_options(options)
-        upstream = await self._stack.enter_async_context(Upstream(options))
+        upstream = self._stack.enter_context(contextlib.closing(Upstream(options)))
         check_addresses(options)
         self._tls_context = self._read_certificate()
         problems, history = Problems(options, upstream), History(options)

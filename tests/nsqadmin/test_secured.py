@@ -87,7 +87,7 @@ def ask(address, **settings):
     """A GET and a POST."""
 
     async def live():
-        async with Upstream(Options(**settings)) as upstream:
+        with contextlib.closing(Upstream(Options(**settings))) as upstream:
             for send in (upstream.get, upstream.post):
                 await send(address, "/x")
 

@@ -84,7 +84,7 @@ def run(work, answer, **settings):
             node.port = server.sockets[0].getsockname()[1]
             node.address = f"127.0.0.1:{node.port}"
             async with server:
-                async with Upstream(Options(**settings)) as upstream:
+                with contextlib.closing(Upstream(Options(**settings))) as upstream:
                     await work(upstream, node)
                 # From Python 3.12 on the server waits for its connections, and some are silent for ever.
                 for task in node.tasks:
@@ -351,7 +351,7 @@ async def test_idle_connections_end(upstream, node, *, monkeypatch):
 async def test_the_end_is_an_error_for_who_still_waits(upstream, node):
     task = asyncio.create_task(fails(upstream, node.address))
     await until(lambda: node.requests)
-    await upstream.close()
+    upstream.close()
     assert str(await task)
     assert len(node.requests) == 1
 

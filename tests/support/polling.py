@@ -27,7 +27,7 @@ class Polling:
         self.ticks: list[Cluster] = []
 
     async def __aenter__(self) -> Self:
-        self._upstream = await Upstream(self.options).__aenter__()
+        self._upstream = Upstream(self.options)
         self.history = History(self.options)
         self.poller = Poller(self.options, self._upstream, self.history)
         self.poller.listen(self.ticks.append)
@@ -36,7 +36,7 @@ class Polling:
 
     async def __aexit__(self, *_: object) -> None:
         await self.poller.stop()
-        await self._upstream.close()
+        self._upstream.close()
 
     async def until(self, reached: Callable[[Cluster], object], what: str) -> Cluster:
         """The first tick from now on of which this is true."""

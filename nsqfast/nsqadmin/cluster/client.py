@@ -6,7 +6,7 @@ import ssl
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
-from typing import NamedTuple, Self, TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -35,7 +35,6 @@ HEADERS = {
 HEADER_LINES = "".join(f"{name}: {value}\r\n" for name, value in HEADERS.items())
 # A command is sent once, over a connection of its own: the end of an idle one looks like a refusal.
 COMMAND_LINES = f"{HEADER_LINES}Content-Type: application/octet-stream\r\nConnection: close\r\n"
-NO_HEADERS: Mapping[str, str] = {}
 CONNECTIONS_PER_HOST = 4
 IDLE_S = 30.0  # more than three polls of a cluster without viewers
 ORIGINS_KEPT = 4096  # the parsed addresses of a large cluster
@@ -78,13 +77,7 @@ class Upstream:
         self._reader = HttpClient(limits, context)
         self._writer = HttpClient(replace(limits, idle_s=0.0), context)
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_raised: object) -> None:
-        await self.close()
-
-    async def close(self) -> None:
+    def close(self) -> None:
         self._reader.close()
         self._writer.close()
 
@@ -160,9 +153,7 @@ class Upstream:
             answer = await self._send(method, url, body, self._authorization(address, is_tls=True))
         return _checked(url, answer)
 
-    async def _send(
-        self, method: str, url: str, body: bytes, headers: Mapping[str, str] = NO_HEADERS
-    ) -> Answer:
+    async def _send(self, method: str, url: str, body: bytes, headers: Mapping[str, str]) -> Answer:
         try:
             # Parts that are already quoted stay unchanged, in Graphite's targets, too.
             target = parse_target(url)
