@@ -15,6 +15,7 @@ from aiohttp import web
 
 from nsqfast.client import Config, Consumer, Message
 from nsqfast.errors import NsqfastError
+from nsqfast.nsqadmin.actions.order import read_json
 from nsqfast.nsqadmin.cluster.answers import NsqdStats, UpstreamError, stats_path
 from nsqfast.nsqadmin.cluster.client import trouble_of
 from nsqfast.nsqadmin.cluster.model import Node, NodeState
@@ -34,7 +35,6 @@ WAIT_S = 0.25
 STATUS_S = 1.0
 PIECE_SIZE_MAX = 4096
 MASKED_SIZE_MAX = 16384  # of bodies searched for hidden keys: 2 ms
-BODY_SIZE_MAX = 4096
 PREFIX = "nsqadmin-"
 NO_CHANNEL = (
     "the topic has no channel there, so it keeps its messages for the first that comes, "
@@ -96,7 +96,7 @@ class Tails:
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
         """404, 409 or 429 with the reason if a tail is impossible."""
-        wanted = await _read(request)
+        wanted = await read_json(request, TailOrder)
         if self._open >= TAILS_MAX:
             raise web.HTTPTooManyRequests(
                 text=f"{TAILS_MAX} tails are open on this nsqadmin; close one first"
@@ -324,11 +324,3 @@ async def _taken(consumer: Consumer) -> AsyncIterator[list[Message]]:
         yield messages
         if messages:
             await asyncio.sleep(len(messages) / TAKEN_PER_S)
-
-
-async def _read(request: web.Request) -> TailOrder:
-    try:
-        body = await request.content.read(BODY_SIZE_MAX)
-        return msgspec.json.decode(body, type=TailOrder)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise web.HTTPBadRequest(text=str(error)) from None
