@@ -46,7 +46,7 @@ class Job:
     targets: Sequence[Target]
     done: list[DoneItem] = field(default_factory=list)
     outcomes: set[Outcome] = field(default_factory=set)  # seen so far
-    is_stopped: bool = False
+    is_stopped: bool = False  # what has begun is finished, and nothing more is begun
     ended: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
@@ -64,10 +64,6 @@ class Job:
         self.done.append(done)
         self.outcomes.add(done.outcome)
         return done
-
-    def stop(self) -> None:
-        """Finish what has begun, but begin nothing more."""
-        self.is_stopped = True
 
     def failed(self) -> list[Target]:
         """The failures, which can be retried."""
@@ -267,13 +263,6 @@ async def end_tasks(tasks: Collection[asyncio.Task[None]]) -> None:
         task.cancel()
     if pending:
         await asyncio.wait(pending)
-
-
-def opposite(job: Job) -> Action:
-    """400 if it cannot be undone."""
-    if job.action not in OPPOSITE:
-        raise web.HTTPBadRequest(text=f"{job.action} cannot be undone")
-    return OPPOSITE[job.action]
 
 
 def steps_for(action: Action, target: Target) -> list[Step]:

@@ -12,9 +12,10 @@ from nsqfast.nsqadmin.access.answers import answer_json
 from nsqfast.nsqadmin.access.permissions import admin_only
 from nsqfast.nsqadmin.access.users import user_of
 from nsqfast.nsqadmin.actions.effect import SetEffect, effect_of, effect_of_set
-from nsqfast.nsqadmin.actions.jobs import Job, Jobs, new_id, opposite
+from nsqfast.nsqadmin.actions.jobs import Job, Jobs, new_id
 from nsqfast.nsqadmin.actions.nodes import NodeActions
 from nsqfast.nsqadmin.actions.order import (
+    OPPOSITE,
     Action,
     Order,
     audit_word,
@@ -28,8 +29,6 @@ from nsqfast.nsqadmin.actions.targets import RowsOf, Target, Targets, TargetSets
 from nsqfast.nsqadmin.context import Context
 
 Begin = Callable[[], Awaitable[Job]]
-
-
 CHANGED = "The set has changed since you looked: look again."
 
 
@@ -150,7 +149,7 @@ class Actions:
     async def stop(self, request: web.Request) -> web.Response:
         """Commands under way are still sent."""
         job = self._job(request)
-        job.stop()
+        job.is_stopped = True
         return answer_json(job.to_json())
 
     async def retry(self, request: web.Request) -> web.Response:
@@ -161,7 +160,9 @@ class Actions:
     async def undo(self, request: web.Request) -> web.Response:
         """Undo only where it changed something."""
         job = self._job(request)
-        return await self._again(request, job, opposite(job), job.changed)
+        if job.action not in OPPOSITE:
+            raise web.HTTPBadRequest(text=f"{job.action} cannot be undone")
+        return await self._again(request, job, OPPOSITE[job.action], job.changed)
 
     async def _again(
         self, request: web.Request, job: Job, action: Action, find: Callable[[], list[Target]]
