@@ -71,18 +71,11 @@ def notification(
         "remote_ip": peer_of(request),
         "user_agent": request.headers.get("User-Agent", ""),
         "url": f"{'https' if is_https else 'http'}://{host_of(request)}{request.rel_url}",
-        "via": _hostname(),
+        "via": socket.gethostname(),
     }
     return {
         key: readable(value) if isinstance(value, str) else value for key, value in told.items()
     }
-
-
-def _hostname() -> str:
-    try:
-        return socket.gethostname() or os.uname().nodename
-    except OSError:
-        return ""
 
 
 class AuditFile:
