@@ -15,7 +15,7 @@ from nsqfast.nsqadmin.options import Options
 from nsqfast.nsqadmin.problems.cases import Cases, Finding, Key, Known, Rule, Severity
 from nsqfast.nsqadmin.problems.texts import clock, count, number, percent, printable, span, waiting
 from nsqfast.nsqadmin.problems.thresholds import Thresholds, ThresholdTable
-from nsqfast.nsqadmin.problems.up_node_numbers import UpNodeChannel, UpNodeNumbers, add_rates
+from nsqfast.nsqadmin.problems.up_node_numbers import UpNodeChannel, UpNodeNumbers
 
 STEPS = 10
 # A window younger than this part of its span says nothing yet: a burst in a busy channel proves no share.
@@ -448,16 +448,17 @@ class TopicRules:
             self._add(NO_CHANNEL, topic, Finding(Severity.WARN, text))
 
     def _judge_letters(self, topic: Topic, parts: Sequence[NodePart]) -> None:
-        rates, step_s, now_s = add_rates(parts), self._cases.step_s, self._cases.now_s
-        if rates is None:
+        in_s = [part.rates.in_s for part in parts if part.rates is not None]
+        step_s, now_s = self._cases.step_s, self._cases.now_s
+        if not parts or len(in_s) < len(parts):
             self._cases.keep(Key(DEAD_LETTERS, topic.name))
             return
         window = self._windows.get(topic.name)
         if window is None:
-            if not rates.in_s:
+            if not any(in_s):
                 return
             window = self._windows[topic.name] = DeliveryWindow(self._span_s, now_s - step_s)
-        window.add(now_s, 0.0, 0.0, rates.in_s * step_s)
+        window.add(now_s, 0.0, 0.0, sum(in_s) * step_s)
         arrived = window.sums().delivered
         if arrived:
             text = partial(_letters, arrived, window.age_s, topic.counts.message_count)

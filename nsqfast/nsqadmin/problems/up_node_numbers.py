@@ -1,6 +1,6 @@
 """The numbers of one tick from which rules conclude: those of nodes that answered, and that consumers may see."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -111,12 +111,3 @@ class UpNodeNumbers:
         if key not in self._masks:
             self._masks[key] = np.array([one not in ignored for one in rows.keys], bool)
         return parts.places_on(self._masks[key])
-
-
-def add_rates(parts: Iterable[NodePart]) -> Rates | None:
-    """None if one of them is unknown, or there is none."""
-    rates = [part.rates for part in parts]
-    known = [(one.in_s, one.out_s, one.requeue_s, one.timeout_s) for one in rates if one]
-    if not rates or len(known) < len(rates):
-        return None
-    return Rates(*map(sum, zip(*known, strict=True)))
