@@ -97,10 +97,8 @@ def merge_latencies(parts: list[dict[str, Any] | None], topic: str, channel: str
 
 def _merge(merged: dict[float, dict[str, float]], one: dict[str, float]) -> None:
     quantile = one.get("quantile", 0)
-    known = merged.get(quantile)
-    if known is None:
-        known = {"average": 0, "count": 0, "max": one["max"], "min": one["min"]}
-        merged[quantile] = known = {**known, "quantile": quantile}
+    fresh = {"average": 0, "count": 0, "max": one["max"], "min": one["min"], "quantile": quantile}
+    known = merged.setdefault(quantile, fresh)
     known["min"] = min(known["min"], one["min"])
     known["max"] = max(known["max"], one["max"])
     known["count"] += one["count"]

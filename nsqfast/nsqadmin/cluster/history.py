@@ -242,13 +242,10 @@ class History:
     def mark(self, text: str, key: Key = ()) -> None:
         self.marks.append(Mark(time.time(), text, key))
 
-    def _table(self, key: Key) -> HistoryTable:
-        kind = key[0] if key else "node"
-        return {"topic": self.topics, "channel": self.channels, "node": self.nodes}[kind]
-
     def series(self, key: Key, range_s: int) -> Series:
         """The last `range_s` seconds of one entity; nothing for an unknown one."""
-        table = self._table(key)
+        kinds = {"topic": self.topics, "channel": self.channels, "node": self.nodes}
+        table = kinds[key[0] if key else "node"]
         ring = table.fine if range_s <= FINE_RANGE_S else table.coarse
         slot = table.slots.get(key)
         last_at = table.at

@@ -35,9 +35,8 @@ from nsqfast.nsqadmin.cluster.samples import Layout, Sample, find_rows, index_na
 from nsqfast.nsqadmin.cluster.sums import RowPlaces, Sums, find_places, read_rows, sum_rows
 
 ChannelName = tuple[str, str]
-CHANNEL_UNITS = (
-    8  # of a budget: making one takes some microseconds, and one topic may have all of them
-)
+# Of a budget: making one takes some microseconds, and one topic may have all of them.
+CHANNEL_UNITS = 8
 
 
 @dataclass(slots=True)

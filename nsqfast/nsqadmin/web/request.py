@@ -86,10 +86,6 @@ class TopicFacts:
     paused_channels: int
     is_inactive: bool
 
-    @property
-    def is_growing(self) -> bool:
-        return self.slope is not None and self.slope > GROWS_S_MIN
-
 
 class FactsOfTick:
     """The figures of all topics of the most recent cluster, added up once for all viewers."""

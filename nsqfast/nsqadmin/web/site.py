@@ -164,12 +164,7 @@ class Site:
             add_banner(view, self._context.poller.cluster, self._context.problems.found)
         everywhere = self.values_for(request, view)
         text = await render(self._environment, template, everywhere | values)
-        return web.Response(
-            text=text,
-            status=status,
-            content_type="text/html",
-            charset="utf-8",
-        )
+        return web.Response(text=text, status=status, content_type="text/html")
 
     def values_for(self, request: web.Request, view: View) -> dict[str, Any]:
         """The values for base.html; also for a request that failed before its sender was identified."""

@@ -294,7 +294,7 @@ TABLE: TableSpec[TopicFacts] = TableSpec(
         "is:paused": lambda facts: facts.topic.parts.paused_count + facts.paused_channels > 0,
         "is:ephemeral": lambda facts: facts.topic.is_ephemeral,
         "is:inactive": lambda facts: facts.is_inactive,
-        "is:growing": lambda facts: facts.is_growing,
+        "is:growing": lambda facts: (facts.slope or 0.0) > GROWS_S_MIN,
         "no:consumers": lambda facts: facts.idle_channels > 0,
     },
     numbers=("depth", "rate=in", "in", "growth", "oldest", "in_flight", "channels", "consumers"),
