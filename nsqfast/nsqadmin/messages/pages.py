@@ -33,8 +33,9 @@ from nsqfast.nsqadmin.web.site import Site
 from nsqfast.nsqadmin.web.texts import Link
 from nsqfast.nsqadmin.web.view import Page, PageNotFoundError, View
 
-VIEW_LABELS = (("json", "JSON"), ("text", "Text"), ("hex", "Hex"))
-STATE_LABELS = (("ready", "Ready"), ("in_flight", "In flight"))
+VIEW_LABELS = {"json": "JSON", "text": "Text", "hex": "Hex"}
+STATE_LABELS = {"ready": "Ready", "in_flight": "In flight"}
+FROM_BEGIN = {"offset": "", "from": "", "node": ""}  # a place in one state is none in another
 NO_FILTER = "Only admins may search bodies while --mask-json hides some of what they hold."
 
 
@@ -152,30 +153,15 @@ class MessagePages:
                 "since": write_since(asked.since_ns),
                 "peek": peek,
                 "tabs": tabs,
-                "state_links": _links(query, "state", asked.state, STATE_LABELS)
+                "state_links": query.links("state", STATE_LABELS, asked.state, **FROM_BEGIN)
                 if asked.channel and page is MESSAGES
                 else [],
-                "view_links": _links(query, "view", asked.view, VIEW_LABELS, keeps_place=True),
+                "view_links": query.links("view", VIEW_LABELS, asked.view),
                 "no_filter": NO_FILTER if peek.may_see and not peek.may_filter else "",
                 "filter_size_max": FILTER_SIZE_MAX,
                 "piece_max": min(asked.piece_max(len(peek.answers)), PIECE_SIZE_MAX),
             },
         )
-
-
-def _links(
-    query: Query,
-    name: str,
-    current: str,
-    labels: tuple[tuple[str, str], ...],
-    *,
-    keeps_place: bool = False,
-) -> list[Link]:
-    fresh = {} if keeps_place else {"offset": "", "from": "", "node": ""}
-    return [
-        Link(label, query.with_({**fresh, name: value}), value == current)
-        for value, label in labels
-    ]
 
 
 def add_routes(app: web.Application, context: Context, site: Site) -> None:

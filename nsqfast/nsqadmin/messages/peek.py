@@ -42,7 +42,6 @@ PAGE_SIZE_MAX = 8 << 20
 PIECE_SIZE_MIN = 1024
 HEX_FACTOR = 5
 SEARCHED_SIZE_MAX = 16384  # in the loop, without a thread
-_NUMBER = re.compile(r"[0-9]{1,9}")
 PLACE = re.compile(r"[0-9a-f-]{1,200}")
 
 
@@ -270,8 +269,8 @@ def read_peek_query(query: Query, topic: str, channel: str, state: str = "") -> 
         channel,
         state=state or query.choice("state", states),
         view=query.choice("view", VIEWS),
-        limit=_number(query, "limit", LIMIT_DEFAULT, 1, LIMIT_MAX),
-        offset=_number(query, "offset", 0, 0, 10**9 if place else OFFSET_MAX),
+        limit=query.number("limit", LIMIT_DEFAULT, 1, LIMIT_MAX),
+        offset=query.number("offset", 0, 0, 10**9 if place else OFFSET_MAX),
         filter=text,
         node=query.get("node"),
         place=place,
@@ -291,8 +290,3 @@ def read_since(text: str) -> int:
 def write_since(since_ns: int, zone: dt.tzinfo | None = None) -> str:
     """The same the other way round; '' for 0."""
     return dt.datetime.fromtimestamp(since_ns // 10**9, zone).isoformat() if since_ns else ""
-
-
-def _number(query: Query, name: str, default: int, least: int, most: int) -> int:
-    text = query.get(name)
-    return min(max(int(text), least), most) if _NUMBER.fullmatch(text) else default

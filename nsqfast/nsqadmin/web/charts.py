@@ -233,19 +233,11 @@ class Plan:
 
 def make_plan(query: Query, history_s: float, charts: Sequence[Chart]) -> Plan:
     """For the range in the page's address; ranges that history cannot fill are left out, except the first two."""
-    known = [name for name, range_s in RANGES.items() if range_s <= max(history_s, 3600)]
+    known = {name: RANGE_NAMES[name] for name in RANGES if RANGES[name] <= max(history_s, 3600)}
     chosen = query.get("range", RANGE_DEFAULT)
     if chosen not in known:
         chosen = RANGE_DEFAULT
-    links = [
-        Link(
-            RANGE_NAMES[name],
-            query.with_({"range": "" if name == RANGE_DEFAULT else name}),
-            name == chosen,
-        )
-        for name in known
-    ]
-    return Plan(charts, chosen, links)
+    return Plan(charts, chosen, query.links("range", known, chosen, RANGE_DEFAULT))
 
 
 def format_key(key: Key) -> str:
@@ -428,10 +420,8 @@ def _pictures(request: PageRequest, wanted: Mapping[str, Sequence[str]]) -> Pict
     if not options.graphite_url:
         return None
     timeframe = query.choice("t", TIMEFRAMES)
-    links = [
-        Link(name, query.with_({"t": "" if name == TIMEFRAMES[0] else name}), name == timeframe)
-        for name in TIMEFRAMES
-    ]
+    names = {name: name for name in TIMEFRAMES}
+    links = query.links("t", names, timeframe, TIMEFRAMES[0])
     address = (
         request.context.urls.base if options.proxy_graphite else options.graphite_url.rstrip("/")
     )

@@ -1,6 +1,7 @@
 """A request for a page: its address, and the cluster at the tick that the page shows, added up by topic."""
 
 import asyncio
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from urllib.parse import urlencode
@@ -9,10 +10,12 @@ from nsqfast.net.slices import Slices
 from nsqfast.nsqadmin.access.users import Role
 from nsqfast.nsqadmin.cluster.model import Cluster, Topic
 from nsqfast.nsqadmin.context import Context
+from nsqfast.nsqadmin.web.texts import Link
 
 VALUE_SIZE_MAX = 1024
 PAGE_MAX = 10**6
 PARAMETERS_MAX = 32
+_NUMBER = re.compile(r"[0-9]{1,9}")
 GROWS_S_MIN = 0.05  # messages per second: less is noise
 
 
@@ -45,18 +48,21 @@ class Query:
         value = self.get(name)
         return value if value in known else known[0]
 
+    def number(self, name: str, default: int, least: int, most: int) -> int:
+        """A whole number between these bounds."""
+        text = self.get(name)
+        return min(max(int(text), least), most) if _NUMBER.fullmatch(text) else default
+
     def table(self, name: str = "") -> TableQuery:
         """Of the main table, or of another by its name."""
         prefix = f"{name}." if name else ""
         sort = self.get(prefix + "sort")
-        page = self.get(prefix + "page", "1")
-        number = int(page) if page.isascii() and page.isdigit() and len(page) < 8 else 1
         return TableQuery(
             prefix=prefix,
             text=self.get(prefix + "q").strip(),
             sort=sort.removeprefix("-"),
             is_descending=sort.startswith("-"),
-            page=min(max(number, 1), PAGE_MAX),
+            page=self.number(prefix + "page", 1, 1, PAGE_MAX),
         )
 
     def with_(self, changes: Mapping[str, str | int]) -> str:
@@ -64,6 +70,16 @@ class Query:
         values: dict[str, str | int] = {**self.values, **changes}
         left = {name: value for name, value in values.items() if value != ""}
         return "?" + urlencode(left)
+
+    def links(
+        self, name: str, labels: Mapping[str, str], chosen: str, default: str = "", **changes: str
+    ) -> list[Link]:
+        """One for each value of a parameter, which the default does not need; with these other changes."""
+        links = []
+        for value, label in labels.items():
+            address = self.with_({**changes, name: "" if value == default else value})
+            links.append(Link(label, address, value == chosen))
+        return links
 
     def text(self) -> str:
         """In a fixed order, so that equal states have one address."""
