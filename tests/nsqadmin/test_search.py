@@ -22,8 +22,7 @@ def found(text, things):
         flags={"is:paused": lambda thing: thing.is_paused},
         numbers={"depth": lambda thing: thing.depth},
     )
-    search.read(text)
-    return [thing.name for thing in search.filter(things)], search.errors
+    return [thing.name for thing in search.filter(text, things)], search.errors
 
 
 @pytest.mark.parametrize(

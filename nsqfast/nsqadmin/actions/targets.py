@@ -21,7 +21,7 @@ from nsqfast.nsqadmin.cluster.answers import (
 )
 from nsqfast.nsqadmin.cluster.client import UpstreamError
 from nsqfast.nsqadmin.cluster.discovery import Discovery
-from nsqfast.nsqadmin.cluster.model import Cluster, Counts, NodePart
+from nsqfast.nsqadmin.cluster.model import Channel, Cluster, Counts, NodePart, Topic
 from nsqfast.nsqadmin.context import Context
 
 RowsOf = Callable[[str, str, Role], Awaitable[Sequence[Mapping[str, str]]]]
@@ -85,35 +85,24 @@ class Targets:
         cluster = self._context.poller.cluster
         warnings: list[str] = []
         if nodes is not None:
-            self._check_known(cluster, nodes)
+            # Users must not make us send requests to arbitrary addresses.
+            for node in nodes:
+                if node not in cluster.nodes:
+                    raise web.HTTPBadRequest(text=f"The cluster has no node {node}.")
         if action is Action.CREATE:
             return Target(item, _places_to_create(cluster, item, nodes), self._lookupds(action))
         if nodes is None:
             nodes, warnings = await self._candidates(cluster, item)
         holdings = await self.ask(nodes, item, is_whole=action in (Action.DELETE, Action.TOMBSTONE))
         holdings = [holding for holding in holdings if holding.is_there is not False]
-        if not holdings and not self._is_registered(cluster, action, item):
+        # What only nsqlookupd knows can be deleted there.
+        if not holdings and (action is not Action.DELETE or find_item(cluster, item) is None):
             raise web.HTTPNotFound(text=f"No node has the {item.kind} {item.name}.")
         return Target(item, holdings, self._lookupds(action), warnings)
 
     def _lookupds(self, action: Action) -> list[str]:
         told = action in (Action.CREATE, Action.DELETE, Action.TOMBSTONE)
         return list(self._context.options.nsqlookupd_http_addresses) if told else []
-
-    def _check_known(self, cluster: Cluster, nodes: Iterable[str]) -> None:
-        # Users must not make us send requests to arbitrary addresses.
-        for node in nodes:
-            if node not in cluster.nodes:
-                raise web.HTTPBadRequest(text=f"The cluster has no node {node}.")
-
-    def _is_registered(self, cluster: Cluster, action: Action, item: Item) -> bool:
-        """Only nsqlookupd knows it, so it can be deleted there."""
-        known = cluster.topics.get(item.topic)
-        return (
-            action is Action.DELETE
-            and known is not None
-            and (not item.channel or item.channel in known.channels)
-        )
 
     async def _candidates(self, cluster: Cluster, item: Item) -> tuple[list[str], list[str]]:
         """Nodes that had it at the last poll, down or not, and nodes that report the topic now."""
@@ -184,10 +173,16 @@ def fill_holding(holding: Holding, stats: NsqdStats, item: Item, *, is_whole: bo
                 holding.add(channel)
 
 
+def find_item(cluster: Cluster, item: Item) -> Topic | Channel | None:
+    """As it was at the last poll; None if nobody knew it."""
+    if item.channel:
+        return cluster.channel(item.topic, item.channel)
+    return cluster.topics.get(item.topic)
+
+
 def parts_of(cluster: Cluster, item: Item) -> Iterable[NodePart]:
     """Its parts at the last poll."""
-    topic, channel = cluster.topics.get(item.topic), cluster.channel(item.topic, item.channel)
-    found = channel if item.channel else topic
+    found = find_item(cluster, item)
     return found.parts if found else ()
 
 

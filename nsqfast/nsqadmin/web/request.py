@@ -169,7 +169,3 @@ class PageRequest:
     match: Mapping[str, str]
     query: Query
     facts: FactsOfTick
-
-    @property
-    def is_admin(self) -> bool:
-        return self.role is Role.ADMIN

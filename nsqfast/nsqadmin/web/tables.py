@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from typing import Any, Generic, Literal, TypeVar
 
+from nsqfast.nsqadmin.access.users import Role
 from nsqfast.nsqadmin.context import Urls
 from nsqfast.nsqadmin.web.request import PageRequest, Query, TableQuery
 from nsqfast.nsqadmin.web.texts import Kind, Link, State, count, pieces_of
@@ -44,14 +45,12 @@ class Search(Generic[T]):
     tests: list[Callable[[T], bool]] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
 
-    def read(self, text: str) -> None:
+    def filter(self, text: str, items: list[T]) -> list[T]:
         words = text.split()
         if len(words) > TERMS_MAX:
             self.errors.append(f"only the first {TERMS_MAX} terms count")
         for word in words[:TERMS_MAX]:
             self._add_term(word)
-
-    def filter(self, items: list[T]) -> list[T]:
         for test in self.tests:
             items = [item for item in items if test(item)]
         return items
@@ -310,8 +309,7 @@ def make_table(request: PageRequest, spec: TableSpec[T], items: Sequence[T]) -> 
         pairs = [name.partition("=") for name in spec.numbers]
         numbers = {name: columns[key or name] for name, _, key in pairs}
         search = Search(spec.searchable, spec.flags, numbers, errors=errors)
-        search.read(query.text)
-        matched = search.filter(matched)
+        matched = search.filter(query.text, matched)
     matched = sort_items(spec, query, matched)
     size = spec.rows_per_page
     pages = max(1, -(-len(matched) // size))
@@ -327,7 +325,7 @@ def make_table(request: PageRequest, spec: TableSpec[T], items: Sequence[T]) -> 
         page=page,
         pages=pages,
         errors=errors,
-        is_admin=request.is_admin,
+        is_admin=request.role is Role.ADMIN,
     )
 
 
