@@ -43,9 +43,6 @@ class _AttemptCounts:
         while len(self.times) > KEYS_MAX:
             self.times.popitem(last=False)
 
-    def remove(self, key: str) -> None:
-        self.times.pop(key, None)
-
 
 class LoginAttempts:
     """Take one before checking the password, and forgive them all if it was right."""
@@ -66,7 +63,7 @@ class LoginAttempts:
 
     def forgive(self, user: str, address: str) -> None:
         """The password was right. The address keeps its count, or one known account would allow unlimited guesses."""
-        self.pairs.remove(f"{network_of(address)} {user}")
+        self.pairs.times.pop(f"{network_of(address)} {user}", None)
 
 
 def network_of(address: str) -> str:

@@ -194,20 +194,17 @@ def check_password(password: str) -> None:
 
 
 def _ask() -> tuple[str, str, str]:
-    # Prompts go to stderr: stdout may be appended to the file.
-    sys.stderr.write("name: ")
-    sys.stderr.flush()
-    name = _line()
-    sys.stderr.write("role (viewer or admin): ")
-    sys.stderr.flush()
-    role = _line()
+    name, role = _line("name: "), _line("role (viewer or admin): ")
     password = getpass.getpass("password: ")
     if getpass.getpass("password again: ") != password:
         raise OptionsError("the two passwords differ")
     return name, role, password
 
 
-def _line(*, strips: bool = True) -> str:
+def _line(prompt: str = "", *, strips: bool = True) -> str:
+    # Prompts go to stderr: stdout may be appended to the file.
+    sys.stderr.write(prompt)
+    sys.stderr.flush()
     line = sys.stdin.readline(FIELD_LENGTH_MAX)
     if not line:
         raise EOFError

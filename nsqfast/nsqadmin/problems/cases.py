@@ -180,7 +180,9 @@ class Cases:
             return
         case.good_ticks = 0
         if case.is_reported:
-            self._reorder(key, case)
+            if case.rank != RANKS[finding.severity]:
+                self._remove(key, case)
+                self._report(key, case)
         elif self._is_due(rule, case, thresholds):
             self._report(key, case)
 
@@ -246,11 +248,6 @@ class Cases:
         case.rank = RANKS[case.finding.severity]
         self.reported_counts[case.finding.severity] += 1
         bisect.insort(self._order, (case.rank, case.since, key))
-
-    def _reorder(self, key: Key, case: Case) -> None:
-        if case.rank != RANKS[case.finding.severity]:
-            self._remove(key, case)
-            self._report(key, case)
 
     def _remove(self, key: Key, case: Case) -> None:
         place = bisect.bisect_left(self._order, (case.rank, case.since, key))

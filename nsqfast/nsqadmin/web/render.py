@@ -55,7 +55,8 @@ class Assets:
         A page from before an upgrade asks for another version: it gets the current one, uncached.
         """
         name = request.match_info["name"]
-        body = self._read(name)
+        files = self._files if self._dev_folder is None else read_files(self._dev_folder)
+        body = files.get(name)
         if body is None:
             raise web.HTTPNotFound
         is_same = request.match_info["version"] == self.version and self._dev_folder is None
@@ -66,11 +67,6 @@ class Assets:
             charset="utf-8" if kind and kind.startswith("text/") else None,
             headers={"Cache-Control": FOR_EVER if is_same else "no-cache"},
         )
-
-    def _read(self, name: str) -> bytes | None:
-        if self._dev_folder is None:
-            return self._files.get(name)
-        return read_files(self._dev_folder).get(name)
 
 
 def read_files(folder: Path) -> dict[str, bytes]:
