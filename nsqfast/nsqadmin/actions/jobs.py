@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+import msgspec
 from aiohttp import web
 
 from nsqfast.nsqadmin.actions.effect import audited_effect, object_of
@@ -118,12 +119,8 @@ def _done_json(done: DoneItem, *, is_whole: bool) -> dict[str, Any]:
         "outcome": done.outcome,
         "ok": sum(result.ok for result in done.results),
         "results": [
-            {
-                "node": result.node,
-                "kind": "nsqlookupd" if result.node in lookupds else "nsqd",
-                "ok": result.ok,
-                "text": result.text,
-            }
+            msgspec.structs.asdict(result)
+            | {"kind": "nsqlookupd" if result.node in lookupds else "nsqd"}
             for result in done.results
             if is_whole or not result.ok
         ],

@@ -397,8 +397,6 @@ PAST: Final = {
 def mark_action(history: History, verb: str, topic: str, channel: str = "", node: str = "") -> None:
     """`verb` is one of PAST; `node` is of a tombstone."""
     key: tuple[str, ...] = ("channel", topic, channel) if channel else ("topic", topic)
-    if node:
-        # A mark of the node would appear in the charts of all of its topics.
-        history.mark(f"{PAST[verb]} on {node}", key)
-    else:
-        history.mark(f"{PAST[verb]} {key[0]} {key[-1]}", key)
+    # A mark of the node would appear in the charts of all of its topics.
+    where = f"on {node}" if node else f"{key[0]} {key[-1]}"
+    history.mark(f"{PAST[verb]} {where}", key)

@@ -162,12 +162,11 @@ def _read_table(
     )
     if not is_sound:
         raise HistoryFileError("its parts do not fit together")
-    rings = []
-    for name, said in (("fine", about.fine), ("coarse", about.coarse)):
-        rings.append(_read_ring(archive, f"{number}.{name}", table, said))
+    fine = _read_ring(archive, f"{number}.fine", table, about.fine)
+    coarse = _read_ring(archive, f"{number}.coarse", table, about.coarse)
     totals = _read(archive, f"{number}.totals", (capacity,), np.float64)
     raw = _read(archive, f"{number}.raw", (capacity,), np.float64)
-    return StoredTable(slots, rings[0], rings[1], totals, raw)
+    return StoredTable(slots, fine, coarse, totals, raw)
 
 
 def _read_ring(archive: zipfile.ZipFile, name: str, table: HistoryTable, about: _RingAbout) -> Ring:

@@ -128,9 +128,7 @@ class Handlers:
             text = f"There are {SILENCES_MAX:,} silences: end some of them."
             raise web.HTTPConflict(text=text)
         await problems.silences.save()
-        effect: dict[str, object] = {"hours": wanted.hours}
-        if reason:
-            effect["reason"] = reason
+        effect = {"hours": wanted.hours} | ({"reason": reason} if reason else {})
         await self._context.audit.note(request, action, target, effect=effect, outcome="ok")
         return silence
 
