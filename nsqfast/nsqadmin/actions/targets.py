@@ -117,12 +117,12 @@ class Targets:
 
     async def ask(self, nodes: Iterable[str], item: Item, *, is_whole: bool) -> list[Holding]:
         """Holdings in the same order. A topic as a whole counts with its channels."""
-        slots = asyncio.Semaphore(NODES_AT_ONCE)
+        slots, known = asyncio.Semaphore(NODES_AT_ONCE), self._context.poller.cluster.nodes
         path = stats_path(item.topic, item.channel)
 
         async def ask_one(node: str) -> Holding:
             async with slots:
-                holding = Holding(node, self._hostname(node))
+                holding = Holding(node, known[node].hostname if node in known else "")
                 try:
                     async with asyncio.timeout(ANSWER_S):
                         stats = await self._upstream.read(node, path, NsqdStats)
@@ -135,10 +135,6 @@ class Targets:
                 return holding
 
         return list(await asyncio.gather(*map(ask_one, nodes)))
-
-    def _hostname(self, node: str) -> str:
-        known = self._context.poller.cluster.nodes.get(node)
-        return known.hostname if known else ""
 
 
 def _places_to_create(cluster: Cluster, item: Item, nodes: Sequence[str] | None) -> list[Holding]:

@@ -41,7 +41,6 @@ from nsqfast.nsqadmin.options import Options
 from nsqfast.nsqadmin.results import Result
 
 # Semantic versioning (semver.org, 2.0.0); anything else counts as 0.0.0.
-
 _NUMBER = r"(0|[1-9][0-9]*)"
 _WORD = r"(?:0|[1-9][0-9]*|[0-9]*[A-Za-z-][0-9A-Za-z-]*)"
 _VERSION = re.compile(

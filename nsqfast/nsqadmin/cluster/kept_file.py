@@ -13,6 +13,12 @@ import msgspec
 from nsqfast.nsqadmin.options import Options
 from nsqfast.program.durable import sync_folder
 
+log = logging.getLogger("nsqadmin")
+
+SIZE_MAX = 64 << 20
+
+T = TypeVar("T")
+
 
 @contextlib.contextmanager
 def replace_file(path: str) -> Iterator[BinaryIO]:
@@ -24,13 +30,6 @@ def replace_file(path: str) -> Iterator[BinaryIO]:
         os.fsync(stream.fileno())
     beside.replace(path)
     sync_folder(Path(path).parent)
-
-
-log = logging.getLogger("nsqadmin")
-
-SIZE_MAX = 64 << 20
-
-T = TypeVar("T")
 
 
 class Saver:

@@ -20,7 +20,6 @@ from nsqfast.nsqadmin.web.view import MadeView
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
-
 ViewAt = Callable[[web.Request, str], Awaitable[MadeView]]
 
 

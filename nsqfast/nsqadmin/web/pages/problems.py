@@ -121,7 +121,6 @@ TABLE: TableSpec[Problem] = TableSpec(
     search_label="Search problems",
 )
 
-
 SILENCES: TableSpec[Silence] = TableSpec(
     name="silences",
     caption="Silences",
@@ -138,7 +137,6 @@ SILENCES: TableSpec[Silence] = TableSpec(
     has_menu=False,
     is_main=False,
 )
-
 
 OWN = replace(TABLE, searchable=None, filters=(), is_main=False)
 

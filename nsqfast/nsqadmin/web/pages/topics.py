@@ -245,44 +245,42 @@ def _spark(request: PageRequest, facts: TopicFacts) -> Sequence[float | None]:
     return request.context.history.sparkline(("topic", facts.name), *keys)
 
 
-COLUMNS: Sequence[Column[TopicFacts]] = (
-    link("name", "Topic", lambda facts: facts.name, lambda urls, facts: urls.topic(facts.name)),
-    chips("state", "State", topic_states),
-    number(
-        "depth",
-        "Depth",
-        lambda facts: facts.depth,
-        hint="Messages that wait in the topic and in its channels",
-    ),
-    number("in", "Published", lambda facts: facts.in_s, 2, texts.rate),
-    number(
-        "growth",
-        "Lag grows by",
-        lambda facts: facts.slope,
-        3,
-        texts.slope,
-        hint="Of the depth, over the last five minutes",
-    ),
-    OLDEST,
-    number("in_flight", "In flight", lambda facts: facts.in_flight_count, 4),
-    number("channels", "Channels", lambda facts: facts.channel_count, 4),
-    number("consumers", "Consumers", lambda facts: facts.consumer_count, 3),
-    Column(
-        "trend",
-        "Trend",
-        lambda facts: facts.slope,
-        texts.slope,
-        "spark",
-        4,
-        spark=_spark,
-        help="Depth over the last hour, of the topic and its channels",
-    ),
-)
-
 TABLE: TableSpec[TopicFacts] = TableSpec(
     name="topics",
     caption="Topics",
-    columns=COLUMNS,
+    columns=(
+        link("name", "Topic", lambda facts: facts.name, lambda urls, facts: urls.topic(facts.name)),
+        chips("state", "State", topic_states),
+        number(
+            "depth",
+            "Depth",
+            lambda facts: facts.depth,
+            hint="Messages that wait in the topic and in its channels",
+        ),
+        number("in", "Published", lambda facts: facts.in_s, 2, texts.rate),
+        number(
+            "growth",
+            "Lag grows by",
+            lambda facts: facts.slope,
+            3,
+            texts.slope,
+            hint="Of the depth, over the last five minutes",
+        ),
+        OLDEST,
+        number("in_flight", "In flight", lambda facts: facts.in_flight_count, 4),
+        number("channels", "Channels", lambda facts: facts.channel_count, 4),
+        number("consumers", "Consumers", lambda facts: facts.consumer_count, 3),
+        Column(
+            "trend",
+            "Trend",
+            lambda facts: facts.slope,
+            texts.slope,
+            "spark",
+            4,
+            spark=_spark,
+            help="Depth over the last hour, of the topic and its channels",
+        ),
+    ),
     key=lambda facts: facts.name,
     data=lambda facts: {
         "topic": facts.name,
