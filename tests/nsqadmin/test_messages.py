@@ -8,6 +8,7 @@ import html
 import http.client
 import json
 import re
+import socket
 import time
 from urllib.parse import urlencode, urlsplit
 
@@ -574,6 +575,29 @@ def test_tail_drops_what_is_too_fast_and_says_how_much(cluster, admin):
         assert status["shown"] == shown
         # A hundred a second, and the second in which it began may have been half over.
         assert 100 <= shown <= 100 * (time.monotonic() - began + 2)
+
+
+def test_the_order_of_a_tail_may_come_in_pieces(cluster, admin):
+    cluster.make("pieces", "c")
+    wait_for_channel(admin, "pieces", "c")
+    body = b'{"topic": "pieces"}'
+    head = b"POST /ui/tail HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    head += b"Expect: 100-continue\r\nContent-Length: %d\r\n\r\n" % len(body)
+    with socket.create_connection(admin.http, timeout=15) as connection:
+        connection.sendall(head)
+        answer = connection.makefile("rb")
+        assert answer.readline().startswith(b"HTTP/1.1 100 ")
+        connection.sendall(body[:9])
+        assert get(admin.http, "/ping").status == 200  # the first piece was read before
+        connection.sendall(body[9:])
+        assert answer.readline() == b"\r\n"
+        assert answer.readline().startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"topic": "\xff"}'])
+@pytest.mark.parametrize("path", ["/ui/tail", "/ui/actions", "/ui/messages/changes"])
+def test_a_body_that_is_no_order_is_refused(admin, path, body):
+    assert request(admin.http, "POST", path, body, JSON_TYPE).status == 400
 
 
 def test_tails_are_few_and_end_when_nsqadmin_stops(cluster):

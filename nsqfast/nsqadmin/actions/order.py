@@ -93,7 +93,7 @@ def decode_json(body: bytes, kind: type[T]) -> T:
     """400 says what is wrong with it."""
     try:
         return msgspec.json.decode(body, type=kind)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # of msgspec, and for what is not UTF-8
         raise web.HTTPBadRequest(text=f"The body is not what was expected: {error}") from None
 
 
