@@ -1,5 +1,8 @@
+from typing import final
+
 from nsqfast._ext.core.memory import Memory
 
+@final
 class Ring:
     def __init__(self, memory: Memory | None = None) -> None: ...
     def put(self, item: int) -> None: ...
