@@ -224,8 +224,8 @@ class Consumer(Owner, Generic[Value]):
                 with around_handling(self._middleware, self._topic, self._channel, message):
                     _check_result("handler", handler(message))
             except _NotAwaitedError as error:
-                if not message.is_answered:
-                    message.requeue()
+                # The end of the consumer hands it back, after CLS. Before that nsqd would deliver it here again, and
+                # Go's may do so behind its answer to CLS, when nobody reads any more.
                 raise OptionsError(str(error)) from None
             except (Exception, asyncio.CancelledError) as error:
                 self._consumer.failures.note(message, error)
