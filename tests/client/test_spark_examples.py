@@ -27,12 +27,11 @@ except OptionsError as error:
 
 import pyarrow.parquet
 
-from support.spark_home import use_spark_home
+from support.spark_home import JVM_S_MAX, use_spark_home
 from support.spool import segments, start_receiver
 
 use_spark_home()
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
-SECONDS_MAX = 120
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 PIPELINE = ROOT / "examples" / "spark" / "pipeline"
 
 
@@ -54,14 +53,14 @@ def test_revenue(tmp_path):
             producer.publish_many("orders", [*bodies, b"no order", b"\xff"])
             total = {}
             while sum(total.values()) < 1000:
-                message = sums.get(timeout_s=SECONDS_MAX)
+                message = sums.get(timeout_s=JVM_S_MAX)
                 assert message is not None, tool.text
                 found = json.loads(message.body)
                 total[found["begin"], found["country"]] = found["orders"]
                 assert found["cents"] == 100 * found["orders"]
                 message.finish()
             assert {country for _, country in total} == {"DE", "FR"}
-            assert tool.end(2, 60) == 0, tool.text
+            assert tool.end(2, JVM_S_MAX) == 0, tool.text
 
 
 def read_commands(spec, folder, address):
@@ -74,7 +73,6 @@ def read_commands(spec, folder, address):
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(900)
 def test_declarative_pipeline(tmp_path, monkeypatch):
     """Two runs: each message is there once, and the receiver releases what the pipeline has."""
     reason = "PySpark 4.1 or newer is missing: pip install 'pyspark[pipelines]'"

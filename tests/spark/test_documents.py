@@ -15,6 +15,7 @@ import pytest
 
 from support.ports import hold_port
 from support.server import ROOT
+from support.spark_home import JVM_S_MAX
 from support.waiting import eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
@@ -22,7 +23,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 TEXT = (ROOT / "docs" / "SPARK.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 BIN = Path(sys.executable).parent
-SECONDS_MAX = 300
 
 
 class Reader:
@@ -60,9 +60,9 @@ class Reader:
         done = f"<block {self.blocks} is done>"
         self.shell.stdin.write(f"{self.translated(text)}\necho '{done}'\n".encode())
         self.shell.stdin.flush()
-        eventually(lambda: self.has_said(done), SECONDS_MAX)
+        eventually(lambda: self.has_said(done), JVM_S_MAX)
         if "nsqfast-nsqd " in text:
-            eventually(lambda: self.has_said("TCP: listening"), SECONDS_MAX)
+            eventually(lambda: self.has_said("TCP: listening"), JVM_S_MAX)
 
     def has_said(self, text):
         said = self.said.read_text(encoding="utf-8", errors="replace")

@@ -262,12 +262,16 @@ def test_what_spark_lacks_is_one_line(tmp_path, flags, environment, text):
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("flags", "mode"),
     [([], 0o700), ([f"--conf={UMASK}=027", "--conf=spark.ui.enabled=false"], 0o750)],
     ids=["default", "conf"],
 )
 def test_who_may_read_what_a_job_writes(tmp_path, flags, mode):
+    # Spark's workers import this module, without tests/ in their path
+    from support.spark_home import JVM_S_MAX
+
     source, output = tmp_path / "events.web1.2025-11-22_08.log", tmp_path / "out"
     source.write_bytes(b"secret\n")
     os.utime(source, (0, 0))
@@ -276,7 +280,7 @@ def test_who_may_read_what_a_job_writes(tmp_path, flags, mode):
         [sys.executable, "-m", "nsqfast.spark_jobs.main", "load-archives", *words],
         check=True,
         capture_output=True,
-        timeout=120,
+        timeout=JVM_S_MAX,
         umask=0o022,
     )
     # Spark's own page is for this machine alone.

@@ -17,7 +17,7 @@ from nsqfast.client.sync import Producer
 from nsqfast.spark.spool.segments import ARROW, DONE, PARQUET
 from support.namespaces import Network, why_not
 from support.server import Server, start_nsqd
-from support.spark_home import JVM_FLAGS
+from support.spark_home import JVM_FLAGS, JVM_S_MAX
 from support.tools import Tool
 from support.waiting import eventually
 from support.web import topic_stats
@@ -34,7 +34,6 @@ TOPIC, CHANNEL = "orders", "lake"
 PART = 40_000
 BATCH = 1000
 POLL_S = 0.002
-START_S_MAX = 300  # of JVMs on a busy machine
 # What is acknowledged is written: kill -9 of either broker loses nothing that it has not handed out. Ours waits for the
 # disk, too; Go's would sync each message by itself, which takes minutes. It reads again what it had not noted as read.
 DURABLE = {"nsqfast": ("--mem-queue-size=0", "--sync-every=1"), "go": ("--mem-queue-size=0",)}
@@ -221,7 +220,7 @@ def test_on_a_cluster_of_two_machines(tmp_path: Path, tell: Callable[[str], obje
 
         kind = "org.apache.spark.deploy"
         master = start("here", f"{kind}.master.Master", "--host", here, "--webui-port", "0")
-        eventually(lambda: b"Starting Spark master at" in master.err, START_S_MAX)
+        eventually(lambda: b"Starting Spark master at" in master.err, JVM_S_MAX)
         workers = [
             start(
                 host, f"{kind}.worker.Worker", "--host", address, "--webui-port", "0", "--cores", "1",
@@ -230,7 +229,7 @@ def test_on_a_cluster_of_two_machines(tmp_path: Path, tell: Callable[[str], obje
             for host, address in zip(("one", "two"), others, strict=True)
         ]  # fmt: skip
         eventually(
-            lambda: all(b"Successfully registered" in worker.err for worker in workers), START_S_MAX
+            lambda: all(b"Successfully registered" in worker.err for worker in workers), JVM_S_MAX
         )
         words = [
             f"--master=spark://{here}:7077",

@@ -19,6 +19,7 @@ from support.archives import json_line, lines, members, row, write_arrow, write_
 from support.commands import run_command
 from support.lake import messages_in
 from support.server import start_nsqd
+from support.spark_home import JVM_S_MAX
 from support.tools import SECONDS_MAX, Tool, tool_command
 
 OLD_S = 3600
@@ -315,7 +316,8 @@ load_archives.main(sys.argv[1:])
 
 @pytest.mark.soak
 @pytest.mark.slow
-def test_a_killed_run_is_finished_by_the_next(load, tmp_path):
+@pytest.mark.timeout(900)
+def test_a_killed_run_is_finished_by_the_next(load, tmp_path, tell):
     for number in range(4):
         put(
             load.source / f"events.web{number}.2025-11-22_08.log",
@@ -329,7 +331,8 @@ def test_a_killed_run_is_finished_by_the_next(load, tmp_path):
         "--batch-files=2",
         "--master=local[1]",
     ]
-    done = run_command(sys.executable, str(program), *words, timeout=120)
+    done = run_command(sys.executable, str(program), *words, timeout=JVM_S_MAX)
+    tell("the run is killed")
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert len(load.bodies) == 400  # written, and half of it not noted
     kept = {path for path in load.output.rglob("*.parquet") if "-0001/" in str(path)}

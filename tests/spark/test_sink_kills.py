@@ -11,7 +11,7 @@ import pytest
 
 from support.drain import address_of, drain, message_count
 from support.server import Server, start_nsqd
-from support.spark_home import JVM_FLAGS
+from support.spark_home import JVM_FLAGS, JVM_S_MAX
 from support.tools import Tool
 from support.waiting import eventually
 
@@ -25,7 +25,6 @@ TOPIC = "orders"
 DURABLE = ("--mem-queue-size=0", "--sync-every=1")
 ROUNDS = 3
 PART = 5000  # rows of a batch
-WAIT_S_MAX = 300  # for JVMs on a busy machine
 # One publish of a few rows at a time, so that a batch takes long enough to be hit.
 DRIVER = f"""
 import sys
@@ -74,7 +73,7 @@ class Publishing:
             assert self.driver.process.poll() is None, self.driver.text
             return is_so()
 
-        eventually(is_seen, WAIT_S_MAX)
+        eventually(is_seen, JVM_S_MAX)
 
     def wait_committed(self) -> None:
         """A batch is done when Spark has noted it."""

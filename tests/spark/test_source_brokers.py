@@ -19,7 +19,6 @@ from support.source import Source
 from support.waiting import wait_until
 from support.web import topic_stats
 
-pytestmark = pytest.mark.timeout(120)
 GO = pytest.param("go", marks=pytest.mark.go)
 
 

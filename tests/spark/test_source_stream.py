@@ -12,8 +12,6 @@ from nsqfast.spark.spool.segments import list_segments
 from support.segments import FIRST_NS, seal
 from support.source import Source
 
-pytestmark = pytest.mark.timeout(120)
-
 
 @pytest.fixture
 def source(spark, tmp_path):

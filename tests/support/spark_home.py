@@ -12,6 +12,11 @@ from .suites import ROOT
 # A JVM that lives for minutes gains nothing from the second compiler or a collector with threads of its own.
 JVM_FLAGS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
 
+# For what a program with a JVM of its own does. A job of 13 seconds of processor time took 395 s at a load of fifteen:
+# its main thread stood in the queue for a processor for nine tenths of the time. It is less than the silence after
+# which run_suites takes a suite for one that hangs.
+JVM_S_MAX = 500
+
 
 def use_spark_home() -> None:
     """For this process, and all that it starts."""
