@@ -23,20 +23,14 @@ cdef class Clock:
     stop() to go_on(). Reading the system's for every message would cost as much as all the other work on it.
     """
 
-    cdef int64_t wall_ns(self) noexcept:
-        cdef int64_t now_ns
-        if self.stood_wall_ns:
-            return self.stood_wall_ns
-        now_ns = wall_ns()
+    cdef int64_t read_wall_ns(self) noexcept:
+        cdef int64_t now_ns = wall_ns()
         if self.is_standing:
             self.stood_wall_ns = now_ns
         return now_ns
 
-    cdef int64_t monotonic_ns(self) noexcept:
-        cdef int64_t now_ns
-        if self.stood_monotonic_ns:
-            return self.stood_monotonic_ns
-        now_ns = monotonic_ns()
+    cdef int64_t read_monotonic_ns(self) noexcept:
+        cdef int64_t now_ns = monotonic_ns()
         if self.is_standing:
             self.stood_monotonic_ns = now_ns
         return now_ns

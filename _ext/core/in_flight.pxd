@@ -14,6 +14,12 @@ ctypedef struct Entry:
     Delivery *delivery       # NULL = free
 
 
+cdef inline size_t home(uint64_t id, int shift) noexcept:
+    # Fibonacci hashing: ids of one tick differ only in their lowest bits.
+    return <size_t> ((id * <uint64_t> 0x9E3779B97F4A7C15) >> shift)
+
+
+@cython.final
 cdef class InFlightTable:
     cdef Account *account
     cdef Entry *entries
@@ -24,7 +30,21 @@ cdef class InFlightTable:
     cdef size_t copied       # entries whose home is before this are in both tables
 
     cdef int insert(self, Delivery *delivery) except -1
-    cdef Entry *find(self, uint64_t id, uint64_t owner) noexcept
+    cdef inline Entry *find(self, uint64_t id, uint64_t owner) noexcept:
+        """Return the entry with that id and owner; else any with that id, else NULL. Valid until the next change."""
+        cdef Entry *other = NULL
+        cdef size_t i
+        if self.size == 0:
+            return NULL
+        i = home(id, self.shift)
+        while self.entries[i].delivery is not NULL:
+            if self.entries[i].id == id:
+                if self.entries[i].delivery.owner == owner:
+                    return &self.entries[i]
+                other = &self.entries[i]
+            i = (i + 1) & (self.capacity - 1)
+        return other
+
     cdef void remove(self, Delivery *delivery) noexcept
     cdef void remove_at(self, Entry *entry) noexcept
     cdef void remove_growing(self, Entry *entry) noexcept

@@ -19,11 +19,6 @@ cdef enum:
 cdef uint32_t IN_LIST = 0xFFFFFFFF   # a heap_index that no heap reaches
 
 
-cdef inline size_t home(uint64_t id, int shift) noexcept:
-    # Fibonacci hashing: ids of one tick differ only in their lowest bits.
-    return <size_t> ((id * <uint64_t> 0x9E3779B97F4A7C15) >> shift)
-
-
 cdef inline void place(Entry *entries, size_t mask, int shift, uint64_t id, Delivery *delivery) noexcept:
     cdef size_t i = home(id, shift)
     while entries[i].delivery is not NULL:
@@ -43,6 +38,7 @@ cdef inline void erase(Entry *entries, size_t mask, int shift, size_t hole) noex
     entries[hole].delivery = NULL
 
 
+@cython.final
 cdef class InFlightTable:
     """Open addressing with linear probing; a removal shifts the entries behind it back, so there are no tombstones.
 
@@ -122,21 +118,6 @@ cdef class InFlightTable:
         if self.larger is NULL:
             return self.capacity
         return self.capacity + (self.capacity * 2 if self.capacity else CAPACITY_MIN)
-
-    cdef Entry *find(self, uint64_t id, uint64_t owner) noexcept:
-        """Return the entry with that id and owner; else any with that id, else NULL. Valid until the next change."""
-        cdef Entry *other = NULL
-        cdef size_t i
-        if self.size == 0:
-            return NULL
-        i = home(id, self.shift)
-        while self.entries[i].delivery is not NULL:
-            if self.entries[i].id == id:
-                if self.entries[i].delivery.owner == owner:
-                    return &self.entries[i]
-                other = &self.entries[i]
-            i = (i + 1) & (self.capacity - 1)
-        return other
 
     cdef void remove(self, Delivery *delivery) noexcept:
         """Remove a delivery that is in the table."""
