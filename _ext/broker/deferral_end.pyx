@@ -5,6 +5,7 @@ Copies whose deferral is over already are left alone, queued ones as well as del
 """
 
 from nsqfast._ext.broker.channel cimport Channel
+from nsqfast._ext.broker.deferrals cimport find_told
 from nsqfast._ext.core.budget cimport is_spent
 from nsqfast._ext.core.heap cimport HeapNode
 from nsqfast._ext.core.message cimport Delivery
@@ -30,7 +31,7 @@ cdef class DeferralEnd:
         while self.place:
             self.place -= 1
             channel = self.topic.channel_list[self.place]
-            delivery = channel.deferred.find(self.id)
+            delivery = find_told(channel.deferred.told, self.id)
             if delivery is not NULL:
                 self.count += 1
                 channel.deferred.remove(<HeapNode *> delivery)
@@ -44,7 +45,7 @@ cdef class DeferralEnd:
         return True
 
     cdef int end_at_topic(self) except -1:
-        cdef Delivery *delivery = self.topic.deferred.find(self.id)
+        cdef Delivery *delivery = find_told(self.topic.deferred.told, self.id)
         if delivery is NULL or delivery.message.defer_ms == 0:
             return 0
         self.count += 1

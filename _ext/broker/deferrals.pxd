@@ -12,8 +12,6 @@ from nsqfast._ext.storage.engine cimport ChannelStore
 cdef class DeferredHeap(DeadlineHeap):
     cdef InFlightTable told      # id -> delivery, of those that were not delivered yet; None = there were none
 
-    cdef Delivery *find(self, uint64_t id) noexcept
-
 
 cdef class DeferredList:
     cdef Memory memory
@@ -24,7 +22,7 @@ cdef class DeferredList:
     cdef Delivery *pop(self) noexcept
     cdef void remove(self, Delivery *delivery) noexcept
     cdef InFlightQueue take_all(self)
-    cdef Delivery *find(self, uint64_t id) noexcept
 
 
+cdef Delivery *find_told(InFlightTable told, uint64_t id) noexcept
 cdef Delivery *begin_deferral(ChannelStore backlog, Message *message) except NULL

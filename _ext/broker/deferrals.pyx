@@ -15,11 +15,6 @@ cdef inline bint is_listed(Delivery *delivery) noexcept:
     return delivery.is_told and delivery.attempts == 0
 
 
-cdef inline Delivery *find_in(InFlightTable told, uint64_t id) noexcept:
-    cdef Entry *entry = told.find(id, 0) if told is not None else NULL
-    return entry.delivery if entry is not NULL else NULL
-
-
 cdef class DeferredHeap(DeadlineHeap):
     """What a channel defers, by the time when it is due."""
 
@@ -40,10 +35,6 @@ cdef class DeferredHeap(DeadlineHeap):
         DeadlineHeap.remove(self, node)
         if is_listed(<Delivery *> node):
             self.told.remove(<Delivery *> node)
-
-    cdef Delivery *find(self, uint64_t id) noexcept:
-        """Return the one with that id whose publisher was told it, or NULL."""
-        return find_in(self.told, id)
 
 
 cdef class DeferredList:
@@ -77,18 +68,16 @@ cdef class DeferredList:
         self.told = None
         return self.queue.take_all()
 
-    cdef Delivery *find(self, uint64_t id) noexcept:
-        """As in DeferredHeap."""
-        return find_in(self.told, id)
+
+cdef Delivery *find_told(InFlightTable told, uint64_t id) noexcept:
+    """Return the one with that id, or NULL."""
+    cdef Entry *entry = told.find(id, 0) if told is not None else NULL
+    return entry.delivery if entry is not NULL else NULL
 
 
 cdef Delivery *begin_deferral(ChannelStore backlog, Message *message) except NULL:
     """Return a delivery to be kept outside the queue until it is due. OSError: its storage does not take it."""
     cdef Delivery *delivery = delivery_new(backlog.memory.account, message)
     message_keep(message)
-    try:
-        backlog.defer(delivery, True)
-    except BaseException:
-        delivery_free(delivery)
-        raise
+    backlog.defer(delivery, True)
     return delivery

@@ -1,6 +1,8 @@
 """A topic: gives ids to published messages and passes them to every channel."""
 
+cimport cython
 from libc.stdint cimport int64_t, uint64_t
+from libc.string cimport memcmp
 
 from nsqfast._ext.broker.deferrals cimport DeferredList
 from nsqfast._ext.broker.durability cimport Durability, PostponingQueue
@@ -25,7 +27,8 @@ cdef class Topic(PostponingQueue):
     cdef bint awaits_channels  # other servers may know of more; until they answer, no channel gets anything
     cdef readonly bint exiting
     cdef bint is_deleted
-    cdef bytes name_bytes
+    cdef const char *name_start      # the UTF-8 of `name`, which keeps it
+    cdef Py_ssize_t name_size
     cdef Durability durability
     cdef TopicStore store
     cdef Clock clock
@@ -37,6 +40,10 @@ cdef class Topic(PostponingQueue):
     cdef object on_change        # ("channel+" or "channel-", topic name, channel name)
     cdef object on_last_left     # called with the name when an ephemeral topic lost its last channel
     cdef object on_deleted       # called with the name when all channels of a deleted topic are deleted
+
+    @cython.final
+    cdef inline bint has_name(self, const char *name, Py_ssize_t size) noexcept:
+        return self.name_size == size and memcmp(self.name_start, name, <size_t> size) == 0
 
     # is_told: its publisher is told the id, which is guid.last().
     cdef uint64_t publish(self, const char *body, Py_ssize_t size, int64_t defer_ms,

@@ -2,6 +2,7 @@
 
 import logging
 
+from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.stdint cimport uint32_t, uint64_t
 
 from nsqfast._ext.broker.channel cimport Channel
@@ -35,7 +36,7 @@ cdef class Topic(PostponingQueue):
 
     def __init__(self, str name, Durability durability, object on_change, object on_last_left, object on_deleted):
         self.name = name
-        self.name_bytes = name.encode()
+        self.name_start = PyUnicode_AsUTF8AndSize(name, &self.name_size)
         self.ephemeral = is_ephemeral(name)
         self.durability = durability
         self.clock = durability.timers.clock
@@ -79,10 +80,10 @@ cdef class Topic(PostponingQueue):
             return self.finish_put(1, size, is_spread, defer_ms == 0)
         self.message_count += 1
         self.message_bytes += <uint64_t> size
-        if is_spread:
-            self.pump_channels()
-        else:
+        if not is_spread:
             self.pass_on_owed(1)
+        elif defer_ms == 0:
+            self.pump_channels()
         return 0
 
     cdef uint64_t publish_many(self, const char *data, uint64_t count, bint is_postponed) except? 0:

@@ -3,8 +3,6 @@
 import logging
 from bisect import bisect_left, insort
 
-from libc.string cimport memcmp
-
 from nsqfast._ext.broker.shutdown cimport Shutdown
 
 from nsqfast.errors import ProtocolError
@@ -53,8 +51,7 @@ cdef class Topics:
 
     cdef Topic find_ascii(self, const char *name, Py_ssize_t size):
         """The same for an ASCII name; often it is that of the call before."""
-        if (self.recent is None or len(self.recent.name_bytes) != size
-                or memcmp(<const char *> self.recent.name_bytes, name, size) != 0):
+        if self.recent is None or not self.recent.has_name(name, size):
             self.recent = self.by_name.get(name[:size].decode("ascii"))
         return self.recent
 

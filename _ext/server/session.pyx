@@ -485,8 +485,7 @@ cdef class Session(Consumer):
 
     cdef bint is_last_topic(self, Line *line) noexcept:
         return (self.topic is not None and not self.topic.exiting
-                and len(self.topic.name_bytes) == line.parameter_size[0]
-                and memcmp(<const char *> self.topic.name_bytes, line.parameter[0], line.parameter_size[0]) == 0)
+                and self.topic.has_name(line.parameter[0], line.parameter_size[0]))
 
     cdef int choose_topic(self, Line *line) except -1:
         """Make this command's topic, created if need be, the last one published to."""

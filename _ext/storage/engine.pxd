@@ -134,8 +134,8 @@ cdef class ChannelStore:
     # A message that was taken goes behind all others. It is never lost: what a disk refuses stays in memory.
     cdef int requeue(self, Delivery *delivery) except -1
 
-    # A message is kept outside the queue until it is due: a new one (OSError: it is not kept), or one that was taken,
-    # with its new attempts. done() or requeue() ends that.
+    # A message is kept outside the queue until it is due: a new one (OSError: it is not kept, but freed), or one that
+    # was taken, with its new attempts. done() or requeue() ends that.
     cdef int defer(self, Delivery *delivery, bint is_new) except -1
 
     # The next of the messages that were deferred when the broker stopped, and when it is due (Unix time); NULL: no

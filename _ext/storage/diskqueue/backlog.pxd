@@ -48,6 +48,8 @@ cdef class Backlog(MemoryQueue):
     cdef bint is_dirty           # is in the tick's list
     cdef bint has_failed         # the last sync could not write positions or acknowledgements
 
+    cdef int store_new(self, Delivery *delivery) except -1
+    cdef int store_attempts(self, Delivery *delivery) except -1
     cdef int store_record(self, Delivery *delivery) except -1
     cdef Message *read(self, uint64_t *ordinal) except? NULL
     cdef uint64_t ticket(self) except? 0

@@ -165,12 +165,18 @@ cdef class Backlog(MemoryQueue):
         """A durable broker has a new one on disk meanwhile; one that has a record gets another with its attempts, so
         that a kill does not lose these."""
         if is_new:
-            if self.memory_max == 0:
-                delivery.ordinal = self.disk.writer.append(delivery.message, delivery.message.attempts, True)
-                self.mark_dirty()
-            return 0
-        if delivery.ordinal == 0:
-            return 0
+            return self.store_new(delivery) if self.memory_max == 0 else 0
+        return self.store_attempts(delivery) if delivery.ordinal else 0
+
+    cdef int store_new(self, Delivery *delivery) except -1:
+        try:
+            delivery.ordinal = self.disk.writer.append(delivery.message, delivery.message.attempts, True)
+            return self.mark_dirty()
+        except BaseException:
+            delivery_free(delivery)
+            raise
+
+    cdef int store_attempts(self, Delivery *delivery) except -1:
         self.store.stored_count += 1
         try:
             delivery.ordinal = self.disk.writer.move(delivery.ordinal, delivery.message, delivery.attempts, True)
