@@ -32,7 +32,7 @@ cdef class Answers:
     cdef dict publish_counts          # topic name -> messages that it has published
 
     cdef int want_flush(self) except -1
-    cdef int send(self, bytes frame) except -1
+    cdef int send(self, int frame_type, bytes data) except -1
     cdef int accept(self, uint64_t ticket, str command, Topic topic, uint64_t message_count,
                     bint is_postponed) except -1
     cdef int accept_with_id(self, uint64_t ticket, str command, Topic topic, uint64_t id) except -1

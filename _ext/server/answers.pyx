@@ -5,7 +5,7 @@ from collections import deque
 cimport cython
 
 from nsqfast._ext.core.limits cimport FRAME_RESPONSE
-from nsqfast._ext.protocol.v2 cimport write_ok
+from nsqfast._ext.protocol.v2 cimport write_frame, write_ok
 
 from nsqfast._ext.protocol.v2 import encode
 from nsqfast.errors import ProtocolError
@@ -31,11 +31,11 @@ cdef class Answers:
             self.registry.turn.want_output(self.client)
         return 0
 
-    cdef int send(self, bytes frame) except -1:
-        """Send a whole frame, behind the answers that wait."""
+    cdef int send(self, int frame_type, bytes data) except -1:
+        """Send a frame, behind the answers that wait."""
         if self.waiting_count:
-            return self.append(0, "", frame, "", 0)
-        self.output.append(frame, len(frame))
+            return self.append(0, "", encode(frame_type, data), "", 0)
+        write_frame(self.output, frame_type, data, len(data))
         return self.want_flush()
 
     cdef int accept(self, uint64_t ticket, str command, Topic topic, uint64_t message_count,
@@ -59,8 +59,10 @@ cdef class Answers:
 
     cdef int accept_with_id(self, uint64_t ticket, str command, Topic topic, uint64_t id) except -1:
         """Answer OK and the id of the only message likewise."""
-        frame = encode(FRAME_RESPONSE, b"OK %016x" % id)
-        return self.append(ticket, command, frame, topic.name, 1) if ticket else self.send(frame)
+        data = b"OK %016x" % id
+        if ticket == 0:
+            return self.send(FRAME_RESPONSE, data)
+        return self.append(ticket, command, encode(FRAME_RESPONSE, data), topic.name, 1)
 
     cdef int await_ticket(self, uint64_t ticket, str command) except -1:
         """Let the error of this fsync be the command's, which has no answer yet."""

@@ -22,7 +22,6 @@ from nsqfast._ext.core.limits cimport (
 from nsqfast._ext.core.memory cimport MEMORY_SPILL, charge
 from nsqfast._ext.protocol.v2 cimport HEARTBEAT, HEARTBEAT_SIZE, write_frame, write_ok
 
-from nsqfast._ext.protocol.v2 import encode
 from nsqfast.errors import ProtocolError
 from nsqfast.streams.adapter import Stacked, StreamError
 from nsqfast.wire.gotext import format_address, format_peer_host
@@ -388,7 +387,7 @@ cdef class BrokerConnection(Client):
         self.phase = PHASE_DRAINING
         self.upgrades = None    # nothing is packed behind an error
         self.session.leave()
-        self.session.answers.send(encode(FRAME_ERROR, str(error).encode("utf-8", "surrogateescape")))
+        self.session.answers.send(FRAME_ERROR, str(error).encode("utf-8", "surrogateescape"))
         if self.session.answers.waiting_count == 0:
             self.shut()
         return 0

@@ -85,7 +85,6 @@ cdef class Session(Consumer):
     cdef bint more(self, Py_ssize_t need, str code, str detail) except -1
     cdef Py_ssize_t body_size(self, const char *data, Py_ssize_t size, Line *line, str command, str missing,
                               int64_t size_max) except -2
-    cdef int respond(self, bytes data) except -1
     cdef bint is_allowed(self, str command, str topic, str channel) except -1
 
     cdef Py_ssize_t sub(self, Line *line) except -1

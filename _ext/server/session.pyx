@@ -34,7 +34,6 @@ from nsqfast._ext.protocol.v2 cimport (
     PARSE_MORE, Parse, parse_decimal, parse_line, write_frame, write_message,
 )
 
-from nsqfast._ext.protocol.v2 import encode
 from nsqfast.errors import ProtocolError
 from nsqfast.streams import upgrades
 from nsqfast.wire.identify import identify as read_identity
@@ -280,10 +279,6 @@ cdef class Session(Consumer):
             raise ProtocolError("E_BAD_BODY", f"{command} body too big {body_size} > {size_max}")
         return body_size
 
-    cdef int respond(self, bytes data) except -1:
-        """Send a response frame, behind the answers that wait."""
-        return self.answers.send(encode(FRAME_RESPONSE, data))
-
     cdef bint is_allowed(self, str command, str topic, str channel) except -1:
         """See Auth.may; if it is blocked, an auth server's answer lets the client go on."""
         self.is_blocked = not self.auth.may(command, topic, channel)
@@ -321,7 +316,7 @@ cdef class Session(Consumer):
         self.channel = channel
         self.state = STATE_SUBSCRIBED
         self.auth.watch(topic_name, name)
-        self.respond(b"OK")
+        self.answers.send(FRAME_RESPONSE, b"OK")
         return line.size
 
     cdef Py_ssize_t ready(self, Line *line) except -1:
@@ -411,7 +406,7 @@ cdef class Session(Consumer):
             raise wrong_state("CLS")
         self.rdy = 0
         self.state = STATE_CLOSING
-        self.respond(b"CLOSE_WAIT")
+        self.answers.send(FRAME_RESPONSE, b"CLOSE_WAIT")
         return line.size
 
     # -- publishing ----------------------------------------------------------------------------------------------------
@@ -665,18 +660,19 @@ cdef class Session(Consumer):
         cdef Budget budget = begin_part()
         cdef uint64_t id = 0
         cdef bint is_run = line.kind == COMMAND_RUN_DEFERRED
-        cdef str command = text(line.name, line.name_size)
+        cdef str command = "RUN_DEFERRED" if is_run else "CANCEL_DEFERRED"
+        cdef Topic topic
         if line.parameter_count < 2:
             raise invalid(f"{command} insufficient number of parameters")
         self.check_topic(line, command, "")
         if line.parameter_size[1] != MESSAGE_ID_SIZE or not id_from_hex(line.parameter[1], &id):
             raise invalid(f"{command} invalid message ID")
-        name = text(line.parameter[0], line.parameter_size[0])
-        if self.auth.is_required and not self.is_allowed(command, name, ""):
+        if (self.auth.is_required
+                and not self.is_allowed(command, text(line.parameter[0], line.parameter_size[0]), "")):
             return 0
         if is_run and not self.registry.turn.may_store():
             return self.block_for_turn()
-        topic = self.registry.topics.find(name)
+        topic = self.registry.topics.find_ascii(line.parameter[0], line.parameter_size[0])
         if self.deferral_end is None and topic is not None:
             self.deferral_end = DeferralEnd(topic, id, is_run)
         if self.deferral_end is not None and not self.deferral_end.go_on(&budget):
@@ -684,7 +680,7 @@ cdef class Session(Consumer):
             return 0
         count = self.deferral_end.count if self.deferral_end is not None else 0
         self.deferral_end = None
-        self.respond(b"OK %d" % count)
+        self.answers.send(FRAME_RESPONSE, b"OK %d" % count)
         return line.size
 
     # -- once per connection -------------------------------------------------------------------------------------------
@@ -721,7 +717,7 @@ cdef class Session(Consumer):
         identity.tls &= not self.tls
         if self.deflate or self.snappy:
             identity.deflate = identity.snappy = False
-        self.respond(identity.answer(self.registry.settings.options))
+        self.answers.send(FRAME_RESPONSE, identity.answer(self.registry.settings.options))
         self.tls = self.tls or identity.tls
         self.deflate = self.deflate or identity.deflate
         self.snappy = self.snappy or identity.snappy
@@ -754,7 +750,7 @@ cdef class Session(Consumer):
             self.charge_bytes(len(body))
             self.is_blocked = True
             return 0
-        self.respond(self.auth.grant.answer())
+        self.answers.send(FRAME_RESPONSE, self.auth.grant.answer())
         return line.size + 4 + len(body)
 
     # -- figures -------------------------------------------------------------------------------------------------------
