@@ -73,6 +73,28 @@ def test_a_new_queue_does_not_list_the_folder(made, listings):
     assert len(listings) == begun
 
 
+def test_a_start_tries_no_file_of_a_queue_that_has_none(made, monkeypatch, tmp_path):
+    """But all of one that has any: the metadata alone says where its first file is to begin."""
+    names = [f"t{number}" for number in range(QUEUE_COUNT)]
+    text = ",".join(f'{{"name":"{name}","channels":[{{"name":"c"}}]}}' for name in names)
+    (tmp_path / "nsqd.dat").write_text(f'{{"topics":[{text}]}}')
+    (tmp_path / "t7:c.diskqueue.meta.dat").write_text("0\n5,0\n5,0\n")
+    opened, open_file = [], os.open
+
+    def note(path, *args, **kwargs):
+        opened.append(Path(path).name)
+        return open_file(path, *args, **kwargs)
+
+    monkeypatch.setattr(os, "open", note)
+    registry = made()
+    tried = [name for name in opened if ".diskqueue." in name]
+    assert tried == ["t7:c.diskqueue.meta.dat", "t7:c.diskqueue.acks.dat"]
+    monkeypatch.undo()
+    Peer(registry).send(pub("t7", b"x"))
+    registry.turn.end()
+    assert [path.name for path in tmp_path.glob("*.000*")] == ["t7:c.diskqueue.000005.dat"]
+
+
 @pytest.mark.parametrize("name", ["meta.dat", "acks.dat", "deferred.dat", "000000.dat"])
 def test_a_queue_that_left_something_is_listed(made, listings, tmp_path, name):
     """It was no topic at the start, and its files are put there by hand."""

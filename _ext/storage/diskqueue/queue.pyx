@@ -41,7 +41,8 @@ cdef class DiskQueue(FileOwner):
         self.position.open(found)
         self.first_file = found.first_file
         self.reader.depth = found.unacked
-        self.deadlines = take_deadlines(name, self.position.prefix + "deferred.dat")
+        if not found.is_new:
+            self.deadlines = take_deadlines(name, self.position.prefix + "deferred.dat")
         if self.deadlines is not None and not found.is_whole:
             self.deadlines = None   # another broker, or damage: the records have moved
         self.position.note_sealed()

@@ -19,6 +19,7 @@ cdef class Recovered:
     cdef int64_t unacked
     cdef int64_t sealed_file    # see DiskPosition
     cdef int64_t sealed_position
+    cdef bint is_new            # it has no file at all
     cdef bint is_killed         # its bits were set by a killed process, which may not have synced what they depend on
     cdef bint is_whole          # indexes are the same as when the queue was closed
     cdef str meta_text          # content of the metadata file; '' if that is not good enough

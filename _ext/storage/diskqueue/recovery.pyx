@@ -32,10 +32,11 @@ cdef class Recovered:
 
 
 cdef Recovered recover(str name, str prefix):
-    meta = load_meta(name, prefix)
-    cdef AckFile acks = AckFile.load(prefix + "acks.dat")
+    cdef bint is_new = is_untouched(prefix)
+    meta = None if is_new else load_meta(name, prefix)
+    cdef AckFile acks = None if is_new else AckFile.load(prefix + "acks.dat")
     cdef Recovered found
-    cdef list existing = [] if meta is None and acks is None and is_untouched(prefix) else segment_numbers(prefix)
+    cdef list existing = [] if is_new else segment_numbers(prefix)
     sealed = None if meta is None else meta[2]
     if acks is not None and meta is not None and meta[1] is not None and acks.owns_meta(meta[1]):
         found = resume(name, prefix, existing, acks, meta[0], sealed)
@@ -51,6 +52,7 @@ cdef Recovered recover(str name, str prefix):
             # belongs to a broker that stopped in a crash before that.
             sealed = (0, 0)
         found = start_over(name, prefix, existing, None if meta is None else meta[1], sealed)
+    found.is_new = is_new
     found.sealed_file, found.sealed_position = sealed or (-1, 0)
     found.first_file = min(existing, default=found.cursor_file)
     return found

@@ -76,16 +76,18 @@ def segment_numbers(str prefix):
 
 
 def numbers_by_prefix(str folder, str beginning=""):
-    """Return the same for all queues of the folder whose names begin so, in any order."""
+    """Return the same for all queues of the folder whose names begin so, in any order; none for a queue that has other
+    files alone."""
     found = {}
     with os.scandir(folder or ".") as entries:
         for entry in entries:
-            if not entry.name.startswith(beginning):
+            if not entry.name.startswith(beginning) or not entry.name.endswith(".dat"):
                 continue
             start, _, digits = entry.name.removesuffix(".dat").rpartition(".")
+            numbers = found.setdefault(os.path.join(folder, start + "."), [])
             if (len(digits) >= 6 and digits.isascii() and digits.isdigit() and int(digits) < 1 << 62
-                    and entry.name.endswith(".dat") and entry.is_file()):
-                found.setdefault(os.path.join(folder, start + "."), []).append(int(digits))
+                    and entry.is_file()):
+                numbers.append(int(digits))
     return found
 
 
@@ -99,7 +101,7 @@ def listed_once(str folder):
     try:
         yield
         known_folder = os.path.abspath(folder)
-        unopened = {prefix for prefix, numbers in listed.items() if numbers is not None}
+        unopened = {prefix for prefix, numbers in listed.items() if numbers}
     finally:
         listed = None
 
@@ -122,10 +124,12 @@ def forget_folder():
 
 
 def is_untouched(str prefix):
-    """Whether such a queue can have no data file, so that the folder need not be listed: those that had some at the
-    start were opened then, and one created since begins with file 0 and leaves other files as well. Files that someone
-    puts there meanwhile are found through these, or at the next start."""
+    """Whether such a queue can have no file, so that none need be tried, and the folder need not be listed. At a start
+    the list says so. Those that had data files then were opened, and one created since begins with file 0 and leaves
+    other files as well. Files that someone puts there meanwhile are found through these, or at the next start."""
     path = absolute(prefix)
+    if listed is not None:
+        return path not in listed
     return (os.path.dirname(path) == known_folder and path not in unopened
             and not any(os.path.lexists(prefix + name) for name in FIRST_NAMES))
 
