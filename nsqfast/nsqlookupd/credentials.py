@@ -4,7 +4,6 @@ import ssl
 from dataclasses import dataclass
 
 from nsqfast.net.secret_file import read_secret
-from nsqfast.net.tls import TLS_1_2, VERIFIED_CERTIFICATE, ServerTls
 from nsqfast.nsqlookupd.options import Options
 
 
@@ -21,6 +20,9 @@ def read_credentials(options: Options) -> Credentials:
     secret = read_secret("--registration-secret-file", options.registration_secret_file)
     if not options.tls_cert:
         return Credentials(secret, None)
+    # Imported late, so that an nsqlookupd without a certificate starts without TLS.
+    from nsqfast.net.tls import TLS_1_2, VERIFIED_CERTIFICATE, ServerTls
+
     policy = VERIFIED_CERTIFICATE if options.tls_client_ca else ""
     files = ServerTls(options.tls_cert, options.tls_key, policy, options.tls_client_ca, TLS_1_2)
     return Credentials(secret, files.context())

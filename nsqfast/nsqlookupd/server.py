@@ -16,7 +16,6 @@ from nsqfast.net.descriptor_reserve import DescriptorReserve
 from nsqfast.net.http_server import HttpProtocol
 from nsqfast.net.listener import Ceiling, Factory, Listener
 from nsqfast.net.refusal import refuse_http
-from nsqfast.net.tls_protocol import TlsProtocol
 from nsqfast.nsqlookupd.credentials import Credentials, read_credentials
 from nsqfast.nsqlookupd.lookupd import HttpApiFactory
 from nsqfast.nsqlookupd.options import (
@@ -135,20 +134,22 @@ class Server:
     ) -> None:
         assert self._reserve is not None
         if self._credentials.tls is not None:
+            from nsqfast.net.tls_protocol import TlsProtocol  # late, like read_credentials
+
+            def under_tls(make_inner: Factory, connections: set[Any] | None) -> TlsProtocol:
+                # The current context: a reload counts for every connection after it.
+                assert self._credentials.tls is not None
+                return TlsProtocol(make_inner, self._credentials.tls, self.desk.turns, connections)
+
             connections: set[Any] = set()  # includes those whose handshake is not finished
-            make, open_count = partial(self._under_tls, make, connections), connections.__len__
-            refusal = partial(self._under_tls, refusal, None)
+            make, open_count = partial(under_tls, make, connections), connections.__len__
+            refusal = partial(under_tls, refusal, None)
         count_max = self.options.max_connections
         ceiling = Ceiling(count_max, refusal) if count_max else None
         listener = Listener(name, self._sockets[name], make, self._reserve, open_count, ceiling)
         self.listeners[name] = listener
         listener.start()
         log.info("%s: listening on %s", name, addresses.format_bound(self.bound(name)))
-
-    def _under_tls(self, make_inner: Factory, connections: set[Any] | None) -> TlsProtocol:
-        # The current context: a reload counts for every connection after it.
-        assert self._credentials.tls is not None
-        return TlsProtocol(make_inner, self._credentials.tls, self.desk.turns, connections)
 
     def reload(self) -> None:
         """Read certificates and secret again, for new connections; bad ones change nothing. NSQ's dies of it."""

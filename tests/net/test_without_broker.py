@@ -1,4 +1,7 @@
-"""Programs that serve HTTP but are no broker: they start, and answer /metrics, without any code of one."""
+"""Programs that serve HTTP but are no broker: they start, and answer /metrics, without any code of one.
+
+Nor does an nsqlookupd without a certificate load what speaks TLS.
+"""
 
 import re
 import sys
@@ -10,6 +13,7 @@ from support.web import get
 
 # The rooms above _ext/protocol, and what makes a broker of them.
 BROKER = re.compile(r"nsqfast\.(nsqd|_ext\.(disk|storage|broker|server))(\.|$)")
+TLS = {"nsqfast.net.tls", "nsqfast.net.tls_protocol", "nsqfast.streams.tls"}
 RUN = """
 import atexit, importlib, sys
 atexit.register(lambda: print(*sys.modules, sep="\\n"))
@@ -38,3 +42,5 @@ def test_no_code_of_a_broker_is_loaded(program, flags, tmp_path):
     loaded = running.out.decode().splitlines()
     assert {"nsqfast.net.http_server", module} <= {*loaded}
     assert [name for name in loaded if BROKER.match(name)] == []
+    if program == "nsqlookupd":
+        assert {*loaded} & TLS == set()
