@@ -126,9 +126,11 @@ trust: ext ## crashes by the thousand: power cuts between any two calls, and wha
 # docs/performance.md has tables of the reports.
 QUOTE = $(BIN)/python benchmarks/quotes.py
 
+# An installed package has its bytecode, without which a start compiles every module; Python may be told to write none.
 bench: ext ## measure nsqfast beside Go's nsqd: benchmarks/results/REPORT.md (a quarter of an hour)
 	@$(IF_GO)
 	@mkdir -p build
+	@$(BIN)/python -m compileall -q nsqfast _ext
 	@$(IN_VENV) $(BIN)/pytest benchmarks --ignore=benchmarks/client --ignore=benchmarks/tools --ignore=benchmarks/spark --ignore=benchmarks/growth --benchmark-json=build/bench.json --benchmark-columns=median,iqr,rounds $(ARGS)
 	@$(BIN)/python benchmarks/report.py build/bench.json benchmarks/results
 	@$(QUOTE)
