@@ -31,7 +31,7 @@ def show_number(number: float | None) -> str:
     return NOTHING if number is None else f"{number:,.0f}"
 
 
-def _short(number: float) -> str:
+def _show_decimal(number: float) -> str:
     """With one decimal place, if that is not zero."""
     return f"{number:.1f}".removesuffix(".0")
 
@@ -42,7 +42,7 @@ def show_bytes(size: float) -> str:
     while size >= KIB and unit < len(UNITS) - 1:
         size /= KIB
         unit += 1
-    return f"{size:,.0f} B" if unit == 0 else f"{_short(size)} {UNITS[unit]}"
+    return f"{size:,.0f} B" if unit == 0 else f"{_show_decimal(size)} {UNITS[unit]}"
 
 
 def show_seconds(time_s: float | None) -> str:
@@ -53,12 +53,12 @@ def show_seconds(time_s: float | None) -> str:
     if size < 1:
         return f"{time_s * 1000:.0f} ms"
     if size < MINUTE_S:
-        return f"{_short(time_s)} s"
+        return f"{_show_decimal(time_s)} s"
     if size < HOUR_S:
-        return f"{_short(time_s / MINUTE_S)} min"
+        return f"{_show_decimal(time_s / MINUTE_S)} min"
     if size < DAY_S:
-        return f"{_short(time_s / HOUR_S)} h"
-    return f"{_short(time_s / DAY_S)} d"
+        return f"{_show_decimal(time_s / HOUR_S)} h"
+    return f"{_show_decimal(time_s / DAY_S)} d"
 
 
 # In a file or a pipe nothing is cut off.

@@ -334,8 +334,8 @@ cdef class Channel(MessageQueue):
         cdef InFlightQueue queue
         cdef Disposal disposal = self.store.disposal
         for queue in self.in_flight_queues():
-            disposal.add_queue(queue.take_all())
-        disposal.add_heap(self.deferred)
+            disposal.free_queue_later(queue.take_all())
+        disposal.free_heap_later(self.deferred)
         self.table = InFlightTable(self.store.broker_memory)
         self.deferred = DeferredHeap(self.store.broker_memory)
         self.returning = []

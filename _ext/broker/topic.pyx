@@ -339,7 +339,7 @@ cdef class Topic(PostponingQueue):
     def empty(self):
         """Drop the topic's own queue; the channels keep theirs."""
         self.backlog.empty()
-        self.durability.store.disposal.add_queue(self.deferred.take_all())
+        self.durability.store.disposal.free_queue_later(self.deferred.take_all())
         self.takeover.drop()
 
     cdef Closing close(self):
@@ -351,7 +351,7 @@ cdef class Topic(PostponingQueue):
         self.durability.timers.disarm(self)
         closing = self.durability.store.begin_closing(self.backlog)
         if closing is None:
-            self.durability.store.disposal.add_queue(self.deferred.take_all())
+            self.durability.store.disposal.free_queue_later(self.deferred.take_all())
             return None
         while self.deferred.queue.size:
             deferred = self.deferred.pop()
@@ -367,7 +367,7 @@ cdef class Topic(PostponingQueue):
         for channel in self.channel_list:
             channel.exiting = True
         self.channel_list.reverse()
-        self.durability.store.disposal.add_queue(self.deferred.take_all())
+        self.durability.store.disposal.free_queue_later(self.deferred.take_all())
         self.takeover.drop()
         self.backlog.delete()
         self.durability.store.disposal.deletion_count += 1

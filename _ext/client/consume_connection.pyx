@@ -281,7 +281,7 @@ cdef class ConsumeConnection(ClientConnection):
             self.rdy = count
             self.tell(b"RDY %d\n" % count)
 
-    def tell_room(self, Py_ssize_t count):
+    def notify_owner_at(self, Py_ssize_t count):
         """Call the owner's `on_room` once as few as `count` messages are in flight here."""
         self.room_at = count
 

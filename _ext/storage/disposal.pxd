@@ -17,9 +17,9 @@ cdef class Disposal(Timed):
     cdef list callbacks          # for the moment when no file is left to be removed
     cdef Py_ssize_t deletion_count   # deletions that go on in later turns, and then have files to be removed
 
-    cdef int add_ring(self, Ring ring) except -1
-    cdef int add_queue(self, InFlightQueue queue) except -1
-    cdef int add_heap(self, DeadlineHeap heap) except -1
+    cdef int free_ring_later(self, Ring ring) except -1
+    cdef int free_queue_later(self, InFlightQueue queue) except -1
+    cdef int free_heap_later(self, DeadlineHeap heap) except -1
     cdef int note_topic_deleted(self) except -1
     cpdef int begin(self) except -1
     cdef int when_removed(self, object callback) except -1

@@ -20,20 +20,20 @@ cdef class Disposal(Timed):
         self.heaps = []
         self.callbacks = []
 
-    cdef int add_ring(self, Ring ring) except -1:
+    cdef int free_ring_later(self, Ring ring) except -1:
         """Free messages and deliveries of a queue's memory."""
         if ring.size:
             self.rings.append(ring)
             self.begin()
         return 0
 
-    cdef int add_queue(self, InFlightQueue queue) except -1:
+    cdef int free_queue_later(self, InFlightQueue queue) except -1:
         if queue.size:
             self.queues.append(queue)
             self.begin()
         return 0
 
-    cdef int add_heap(self, DeadlineHeap heap) except -1:
+    cdef int free_heap_later(self, DeadlineHeap heap) except -1:
         """Free deliveries."""
         if heap.size:
             self.heaps.append(heap)

@@ -160,7 +160,7 @@ cdef class MemoryQueue(ChannelStore):
         return 0
 
     cdef int empty(self) except -1:
-        return self.store.disposal.add_ring(self.memory.take_all())
+        return self.store.disposal.free_ring_later(self.memory.take_all())
 
     cdef int delete(self) except -1:
         self.taker = None

@@ -29,7 +29,7 @@ _ADVICE = {
 }
 
 
-def advise(path: str, error: OSError) -> str:
+def describe_remedy(path: str, error: OSError) -> str:
     """What the operator can do about a data folder that is refused for this error, after a colon; or nothing."""
     text = _ADVICE.get(error.errno or 0, "").format(path=shlex.quote(path), user=os.geteuid())
     return f": {text}" if text else ""
@@ -48,7 +48,7 @@ class DirectoryLock:
             self._fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
             raise OptionsError(
-                f"failed to lock data-path: open {path}: {os_error(error)}{advise(path, error)}"
+                f"failed to lock data-path: open {path}: {os_error(error)}{describe_remedy(path, error)}"
             ) from None
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nsqfast.errors import OptionsError
-from nsqfast.nsqd.data_folder import advise
+from nsqfast.nsqd.data_folder import describe_remedy
 from nsqfast.nsqd.progress import StartProgress
 from nsqfast.program.durable import sync_folder
 from nsqfast.version import NSQ_VERSION
@@ -292,7 +292,7 @@ def refuse_folder(folder: str) -> None:
     except OSError as error:
         if error.errno in REFUSED_WRITES:
             raise OptionsError(
-                f"{folder} cannot be written to - {os_error(error)}{advise(folder, error)}"
+                f"{folder} cannot be written to - {os_error(error)}{describe_remedy(folder, error)}"
             ) from None
 
 

@@ -23,7 +23,7 @@ from nsqfast._ext.storage.diskqueue.segment import Segment
 segment = Segment(sys.argv[1])
 records = segment.records()
 data = segment.bytes(0, segment.size)
-print(json.dumps([records, segment.unreadable, segment.error, data.hex(), segment.torn(records[-1][1])]))
+print(json.dumps([records, segment.unreadable, segment.error, data.hex(), segment.is_torn_at(records[-1][1])]))
 """
 
 DRAIN = """

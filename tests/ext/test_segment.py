@@ -86,10 +86,10 @@ def test_foreign_ids_are_records_too(segment):
 
 
 def test_torn(segment):
-    assert segment(record(b"abc")[:20]).torn(0)
-    assert segment(b"\0\0").torn(0)
-    assert segment(bytes(100)).torn(0)
-    assert not segment(b"\0\0\0\7garbage").torn(0)
+    assert segment(record(b"abc")[:20]).is_torn_at(0)
+    assert segment(b"\0\0").is_torn_at(0)
+    assert segment(bytes(100)).is_torn_at(0)
+    assert not segment(b"\0\0\0\7garbage").is_torn_at(0)
 
 
 @pytest.mark.parametrize("seed", seeds("segment", 30))

@@ -445,7 +445,7 @@ cdef class AckFile(AckMapping):
 
     cdef bint keep(self) noexcept:
         """Try again to keep it if that failed; return whether it is kept now."""
-        if not self.is_kept() or self.is_cut():
+        if not self.is_kept() or self.is_file_changed():
             begin_store(self)
             if self.inode:
                 log.error("DISKQUEUE(%s) acknowledgements are kept in memory only - the file could not be changed",

@@ -76,7 +76,7 @@ cdef class AckMapping:
     cdef void swap_with(self, AckMapping other) noexcept
 
     cdef bint is_kept(self) noexcept
-    cdef bint is_cut(self) noexcept
+    cdef bint is_file_changed(self) noexcept
     cdef OpenFile *open(self, Syncer syncer) except? NULL
 
 

@@ -64,7 +64,7 @@ cdef size_t count_mappings() noexcept:
     return mapping_count
 
 
-cdef void make_room() noexcept:
+cdef void unmap_oldest_files() noexcept:
     """Turn some of those mapped first into copies; those that cannot be now are tried again last."""
     global mapped_max
     cdef Mapping *mapping
@@ -135,7 +135,7 @@ cdef class AckMapping:
         self.words = <uint64_t *>(mapping.address + HEADER_SIZE)
         self.size = size
         self.mask = (size - HEADER_SIZE) * 8 - 1
-        make_room()
+        unmap_oldest_files()
 
     cdef void close_file(self) noexcept:
         """Close the descriptor: the mapping needs none once the file has its name."""
@@ -217,7 +217,7 @@ cdef class AckMapping:
         """Whether what is stored here survives the process."""
         return self.inode != 0 and (self.mapping is NULL or not self.mapping.is_lost)
 
-    cdef bint is_cut(self) noexcept:
+    cdef bint is_file_changed(self) noexcept:
         """Whether someone else removed the file or changed its size."""
         cdef struct_stat found
         cdef bytes path = os.fsencode(self.path)

@@ -165,11 +165,11 @@ cdef class FileReader:
         self.is_refused = True
         return self.position.syncer.health.fail("read", segment_path(self.position.prefix, self.read_file), error)
 
-    cdef bint is_sound(self) except -1:
+    cdef bint is_next_record_accepted(self) except -1:
         cdef Segment segment
         try:
             segment = Segment(segment_path(self.position.prefix, self.read_file), self.read_end)
-            return segment.is_accepted(self.read_position)
+            return segment.is_accepted_record(self.read_position)
         except FileNotFoundError:
             return False
 
@@ -288,7 +288,7 @@ cdef class DiskReader(FileReader):
                 n = get_be32(data)
                 if n >= MESSAGE_HEADER_SIZE and self.fill(RECORD_HEADER_SIZE + n):
                     data = self.ahead + (self.read_position - self.ahead_start)
-                    if id_from_hex(data + 14, &id) or self.is_sound():
+                    if id_from_hex(data + 14, &id) or self.is_next_record_accepted():
                         payload[0] = data + RECORD_HEADER_SIZE
                         size[0] = n
                         return 1

@@ -266,7 +266,7 @@ cdef list save_torn(str name, Segment segment, int64_t position, int64_t sealed)
 
 cdef cut_tail(str name, Segment segment, int64_t end):
     """Cut off what follows the last whole record of the last file: a write torn by a crash, or damage to be kept."""
-    if segment.torn(end):
+    if segment.is_torn_at(end):
         log.warning("DISKQUEUE(%s) %s: cutting off %d bytes of a torn write", name, segment.path, segment.size - end)
     else:
         log.error("DISKQUEUE(%s) reading at %d of %s - invalid message, saving %d bytes as %s.bad",

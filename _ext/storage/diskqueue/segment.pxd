@@ -51,8 +51,8 @@ cdef class Segment(FileWindow):
     cdef bint has_record_head(self, int64_t position) noexcept
     cdef int64_t end_of(self, int64_t position) noexcept
     cdef bint fits(self, int64_t position) noexcept
-    cdef bint is_accepted(self, int64_t position) noexcept
-    cdef bint is_plausible(self, int64_t position) noexcept
+    cdef bint is_accepted_record(self, int64_t position) noexcept
+    cdef bint is_plausible_record(self, int64_t position) noexcept
     cdef Span next_record(self, int64_t position, int64_t previous) noexcept
     cdef int64_t search_start(self, int64_t position, int64_t previous) noexcept
     cdef int64_t walk(self, int64_t position, int64_t limit, int64_t *count, int64_t *damages) noexcept

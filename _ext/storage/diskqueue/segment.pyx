@@ -352,7 +352,7 @@ cdef class Segment(FileWindow):
         cdef const char *data = self.at(position, RECORD_SIZE_MIN)
         return self.size if data is NULL else position + RECORD_HEADER_SIZE + get_be32(data)
 
-    cdef bint is_accepted(self, int64_t position) noexcept:
+    cdef bint is_accepted_record(self, int64_t position) noexcept:
         """Right behind a sound record: foreign ids are accepted if everything else is right."""
         if self.has_record_head(position):
             return True
@@ -361,7 +361,7 @@ cdef class Segment(FileWindow):
         cdef int64_t end = self.end_of(position)
         return end == self.size or self.has_record_head(end)
 
-    cdef bint is_plausible(self, int64_t position) noexcept:
+    cdef bint is_plausible_record(self, int64_t position) noexcept:
         """Amid damage: arbitrary bytes must prove that they are a record."""
         if not self.has_record_head(position):
             return False
@@ -376,7 +376,7 @@ cdef class Segment(FileWindow):
         cdef Span span
         cdef int64_t at
         span.damaged = -1
-        if self.is_accepted(position):
+        if self.is_accepted_record(position):
             span.start = position
             span.end = self.end_of(position)
             return span
@@ -386,7 +386,7 @@ cdef class Segment(FileWindow):
         span.damaged = position if previous < 0 else previous
         at = self.search_start(position, previous)
         while at + RECORD_SIZE_MIN <= self.size:
-            if self.is_plausible(at):
+            if self.is_plausible_record(at):
                 span.start = at
                 span.end = self.end_of(at)
                 break
@@ -461,7 +461,7 @@ cdef class Segment(FileWindow):
         cdef const char *record = self.record(position, &size)
         return record is not NULL and is_sealed(record, size)
 
-    def torn(self, int64_t position):
+    def is_torn_at(self, int64_t position):
         """Whether the bytes there are the beginning of a record, or space that the file system gave to an unfinished
         write."""
         cdef int64_t at = position

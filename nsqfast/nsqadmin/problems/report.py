@@ -66,7 +66,7 @@ class Rules:
         self._topics.judge(fresh, topic, is_store=channels.is_store(fresh, topic.name))
         yield
         for name, channel in topic.channels.items():
-            is_busy = _does_something(channel) or channels.has_window((topic.name, name))
+            is_busy = _may_break_rule(channel) or channels.has_window((topic.name, name))
             if is_busy and not channel.is_ephemeral:
                 channels.judge(fresh, channel)
                 yield
@@ -81,7 +81,7 @@ class Rules:
         return Known.UNKNOWN if is_unclear else known
 
 
-def _does_something(channel: Channel) -> bool:
+def _may_break_rule(channel: Channel) -> bool:
     """Whether any rule could be broken: called for each channel at each tick, so it has to be cheap."""
     counts, rates = channel.counts, channel.rates
     if counts.depth or counts.in_flight_count:

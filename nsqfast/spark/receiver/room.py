@@ -97,7 +97,7 @@ class Room:
         self._decide()
 
     def _decide(self) -> None:
-        reason = self._reason()
+        reason = self._find_full_reason()
         if bool(reason) == self.is_full:
             return
         self.is_full = bool(reason)
@@ -107,7 +107,7 @@ class Room:
             log.info("there is room again; going on")
         self._on_change(self.is_full)
 
-    def _reason(self) -> str:
+    def _find_full_reason(self) -> str:
         """Why nothing more must be received; "" = there is room. A full spool must fall below the limit by a margin."""
         size_max = self.size_max * (RESUME_PART if self.is_full else 1.0)
         free_size_min = self.free_size_min * (FREE_RESUME_PART if self.is_full else 1.0)
