@@ -11,18 +11,23 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from nsqfast.app.application import App
 from nsqfast.app.options import Options, parse
 from nsqfast.errors import NsqfastError, OptionsError
 from nsqfast.program.options import FlagError
 
+if TYPE_CHECKING:
+    from nsqfast.app.application import App
 
-def load_app(target: str) -> App:
+
+def load_app(target: str) -> "App":
     """Import the module, also from the current folder. OptionsError: there is no such module, or no such app in it.
 
     What the module itself raises is its author's exception.
     """
+    from nsqfast.app.application import App
+
     name, _, variable = target.partition(":")
     if name.endswith(".py") or "/" in name:
         name = name.removesuffix(".py").strip("./").replace("/", ".")

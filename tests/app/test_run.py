@@ -264,6 +264,11 @@ def test_help_and_version(tmp_path, words):
     assert done.stdout.startswith("nsqfast " if words == ["--version"] else "Usage: nsqfast-run [")
 
 
+def test_help_and_wrong_flags_do_not_load_the_client():
+    code = "import sys, nsqfast.app.main; print('nsqfast.client' in sys.modules)"
+    assert run_command(sys.executable, "-c", code).stdout == "False\n"
+
+
 # -- several
 
 
