@@ -117,7 +117,7 @@ cdef class TopicStore:
 cdef class ChannelStore:
     # Its next messages, for take_next(): Message * with its lowest bit set, or Delivery * of one that came back.
     cdef Ring memory
-    cdef Timed taker                 # is armed as soon as a pending take() can go on
+    cdef Timed taker                 # is armed as soon as a pending read_next() can go on
 
     # Keep one more reference. False: it is full, keeps nothing on disk, and nobody waits for the message.
     # OSError: not kept.
