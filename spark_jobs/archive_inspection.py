@@ -21,8 +21,8 @@ from nsqfast.archives.records import OnDamage
 from nsqfast.spark_jobs.archive_rows import (
     ArchiveFile,
     placeable,
+    read_archive_records,
     read_batches,
-    read_records,
     share_out,
     slots,
 )
@@ -124,7 +124,7 @@ def _inspect_lines(file: ArchiveFile, on_damage: OnDamage) -> tuple[int, int, bo
     """Return the number of rows, the size of their bodies, and whether a byte order mark precedes the first."""
     rows = size = 0
     has_mark = None
-    for records in read_records(file, on_damage):
+    for records in read_archive_records(file, on_damage):
         sizes = records.bodies.sizes
         chosen = placeable(file, records, on_damage)
         rows += len(sizes) if chosen is None else int(chosen.sum())

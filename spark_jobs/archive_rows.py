@@ -69,7 +69,7 @@ class ArchiveFile:
         return asdict(self)
 
 
-def read_records(file: ArchiveFile, on_damage: OnDamage) -> Iterator[Records]:
+def read_archive_records(file: ArchiveFile, on_damage: OnDamage) -> Iterator[Records]:
     """Yield everything readable. Unreadable parts, and a file that cannot be opened, are reported as damage."""
     try:
         with open_archive(
@@ -86,7 +86,7 @@ def read_records(file: ArchiveFile, on_damage: OnDamage) -> Iterator[Records]:
 
 def read_batches(file: ArchiveFile, on_damage: OnDamage) -> Iterator[pa.RecordBatch]:
     """Yield all its records that have a topic and a time, as rows of SCHEMA."""
-    for records in read_records(file, on_damage):
+    for records in read_archive_records(file, on_damage):
         if not len(records):
             continue
         try:

@@ -365,7 +365,7 @@ class State:
             self.progress.under_way = 0
         return True
 
-    def copy_messages(self, messages: "DataFrame", order: str) -> None:
+    def store_messages(self, messages: "DataFrame", order: str) -> None:
         """Copy them into files, in order; this replaces the copy of a killed run."""
         from pyspark.sql import functions
 
@@ -631,7 +631,7 @@ class Replay:
         messages = found.messages.observe(unique, count)
         if not COUNTS_ONCE:
             messages.write.format("noop").mode("overwrite").save()
-        state.copy_messages(messages, ORDER)
+        state.store_messages(messages, ORDER)
         self._note_read(found)
         state.plan(
             {"read": self._tally.read, "bad": self._tally.bad, "unique": unique.get["unique"]}

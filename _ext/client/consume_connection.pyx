@@ -281,9 +281,9 @@ cdef class ConsumeConnection(ClientConnection):
             self.rdy = count
             self.tell(b"RDY %d\n" % count)
 
-    def notify_owner_at(self, Py_ssize_t count):
-        """Call the owner's `on_room` once as few as `count` messages are in flight here."""
-        self.room_at = count
+    def report_room_at(self, Py_ssize_t in_flight):
+        """Call the owner's `on_room` once as few as `in_flight` messages are in flight here."""
+        self.room_at = in_flight
 
     def leave(self):
         """Send CLS; the future is done when nsqd sends nothing more. Further messages are handed back."""

@@ -20,7 +20,7 @@ from nsqfast.client.connection import dial, make_consumer_connection, prepare, s
 from nsqfast.client.discovery import Discovery
 from nsqfast.client.failures import Failures, GivingUp
 from nsqfast.client.flow import CLOSE_WAIT_TIMEOUT_S, Flow, Subscription
-from nsqfast.client.lifetime import Logger, Resource, stopped_by_signals, warn_of_another
+from nsqfast.client.lifetime import Logger, Resource, stopped_by_signals, warn_of_other_consumer
 from nsqfast.client.loop_watch import watch_loop
 from nsqfast.client.message import Batch, load_array_batch
 from nsqfast.client.middleware import Middleware, around_handler
@@ -123,7 +123,7 @@ class Consumer(Resource, Generic[Value]):
         RefusedError, WrongPeerError: every nsqd refuses us, or the given addresses are not those of an nsqd.
         """
         self._begin()
-        warn_of_another(self, self.name)
+        warn_of_other_consumer(self, self.name)
         self._flow = Flow(
             self._config,
             self._rule,

@@ -302,7 +302,7 @@ class Flow:
     def _watch_room(self) -> None:
         for subscription in self.subscriptions:
             if subscription.connection.in_flight > subscription.connection.rdy:
-                subscription.connection.notify_owner_at(subscription.connection.in_flight - 1)
+                subscription.connection.report_room_at(subscription.connection.in_flight - 1)
 
     def _spread_later(self) -> None:
         if self._spread_timer is None:
@@ -415,7 +415,7 @@ class Flow:
         for idle, connections in self._idle_waiters:
             busy = [connection for connection in connections() if connection.in_flight]
             for connection in busy:
-                connection.notify_owner_at(connection.in_flight - 1)
+                connection.report_room_at(connection.in_flight - 1)
             if not busy and not idle.done():
                 idle.set_result(None)
 

@@ -203,7 +203,7 @@ def open_resources() -> list[Resource]:
     return _open.list()
 
 
-def warn_of_another(one: Resource, name: str) -> None:
+def warn_of_other_consumer(one: Resource, name: str) -> None:
     """Warn if the consumer of this name of an earlier run of the same notebook cell is still open."""
     others = [each for each in open_resources() if type(each) is type(one) and each is not one]
     if hasattr(sys, "ps1") and any(getattr(other, "name", "") == name for other in others):

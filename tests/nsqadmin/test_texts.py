@@ -55,5 +55,5 @@ def test_numbers(show):
 def test_an_age_may_be_a_minimum_and_one_node_is_no_plural():
     assert texts.age(86_400, is_minimum=True) == "≥ 1 d"
     assert texts.age(None, is_minimum=True) == "–"
-    plurals = [texts.plural(number, "node") for number in range(3)]
+    plurals = [texts.count_with_noun(number, "node") for number in range(3)]
     assert plurals == ["0 nodes", "1 node", "2 nodes"]

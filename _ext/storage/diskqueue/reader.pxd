@@ -35,7 +35,7 @@ cdef class FileReader(ReadOwner):
 
     # Errors
     cdef object refuse(self, int error)
-    cdef bint is_next_record_accepted(self) except -1
+    cdef bint is_next_record_intact(self) except -1
     cdef int check_device(self, Segment segment) except -1
     cdef str name_damage(self, Segment segment, int64_t end)
 

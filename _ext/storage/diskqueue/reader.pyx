@@ -165,7 +165,7 @@ cdef class FileReader:
         self.is_refused = True
         return self.position.syncer.health.fail("read", segment_path(self.position.prefix, self.read_file), error)
 
-    cdef bint is_next_record_accepted(self) except -1:
+    cdef bint is_next_record_intact(self) except -1:
         cdef Segment segment
         try:
             segment = Segment(segment_path(self.position.prefix, self.read_file), self.read_end)
@@ -288,7 +288,7 @@ cdef class DiskReader(FileReader):
                 n = get_be32(data)
                 if n >= MESSAGE_HEADER_SIZE and self.fill(RECORD_HEADER_SIZE + n):
                     data = self.ahead + (self.read_position - self.ahead_start)
-                    if id_from_hex(data + 14, &id) or self.is_next_record_accepted():
+                    if id_from_hex(data + 14, &id) or self.is_next_record_intact():
                         payload[0] = data + RECORD_HEADER_SIZE
                         size[0] = n
                         return 1

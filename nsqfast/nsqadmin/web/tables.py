@@ -231,7 +231,9 @@ def part_of(spec: TableSpec[T], *keys: str, **changes: Any) -> TableSpec[T]:
     return replace(spec, columns=pick_columns(spec, *keys), **plain)
 
 
-def with_states(spec: TableSpec[T], states: Callable[[T], Sequence[State]]) -> TableSpec[T]:
+def replace_state_column(
+    spec: TableSpec[T], states: Callable[[T], Sequence[State]]
+) -> TableSpec[T]:
     """The same table with other chips in its column `state`."""
     state = chips("state", "State", states)
     return replace(spec, columns=[state if each.key == "state" else each for each in spec.columns])

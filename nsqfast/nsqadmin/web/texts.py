@@ -161,7 +161,7 @@ def _timed(unix: float | None, form: str) -> str:
     return Timed((exact, time.strftime(form, here), time.strftime(STAMP, here)))
 
 
-def plural(number: int, one: str, many: str = "") -> str:
+def count_with_noun(number: int, one: str, many: str = "") -> str:
     """A number with its noun: 1 node, 2 nodes"""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 

@@ -3,7 +3,7 @@
 from nsqfast.nsqadmin.access.audit import Entry
 from nsqfast.nsqadmin.web.request import PageRequest
 from nsqfast.nsqadmin.web.tables import Column, TableSpec, chips, make_table
-from nsqfast.nsqadmin.web.texts import Kind, State, Timed, plural
+from nsqfast.nsqadmin.web.texts import Kind, State, Timed, count_with_noun
 from nsqfast.nsqadmin.web.view import Page, View
 
 KINDS: dict[str, Kind] = {"ok": "ok", "partial": "warn", "failed": "crit", "refused": "crit"}
@@ -34,7 +34,7 @@ def effect_text(entry: Entry) -> str:
     if isinstance(lost := effect.get("messages_lost"), int):
         # One that did not say how many it has may have lost some, too.
         least = "at least " if effect.get("nodes_unknown") else ""
-        parts.append(f"{least}{plural(lost, 'message')} lost")
+        parts.append(f"{least}{count_with_noun(lost, 'message')} lost")
     parts += [
         f"{name.replace('_', ' ')} {str(value)[:VALUE_SIZE_MAX]}"
         for name, value in effect.items()

@@ -51,7 +51,7 @@ from nsqfast.nsqadmin.web.tables import (
     make_table,
     number,
     pick_columns,
-    with_states,
+    replace_state_column,
 )
 from nsqfast.nsqadmin.web.texts import Link, State
 from nsqfast.nsqadmin.web.view import Page, View
@@ -188,9 +188,9 @@ def topic_line(facts: TopicFacts) -> str:
     parts = [
         f"published {texts.rate(facts.in_s)}",
         f"depth {texts.count(facts.depth)}",
-        texts.plural(facts.channel_count, "channel"),
-        texts.plural(facts.consumer_count, "consumer"),
-        texts.plural(len(topic.parts), "node"),
+        texts.count_with_noun(facts.channel_count, "channel"),
+        texts.count_with_noun(facts.consumer_count, "consumer"),
+        texts.count_with_noun(len(topic.parts), "node"),
         f"{texts.short(topic.counts.message_count)} messages in all",
     ]
     if topic.message_bytes is not None:
@@ -207,7 +207,7 @@ async def build_topic(request: PageRequest) -> View:
     facts = sum_topic(topic)
     problems = own_problems(request, topic=topic.name)
     by_channel = problems_by(problems.matched, lambda problem: problem.channel)
-    channels = with_states(
+    channels = replace_state_column(
         CHANNELS, lambda each: channel_states(each, by_channel.get(each.name, ()))
     )
     shares = make_part_facts(request.cluster, topic.name, topic.parts)
@@ -317,7 +317,7 @@ async def build_topics(request: PageRequest) -> View:
     by_name = {facts.name: facts for facts in known if facts.name in problems}
     first = [by_name[name] for name in problems if name in by_name]
     facts = [*first, *[each for each in known if each.name not in by_name]]
-    spec = with_states(TABLE, lambda each: topic_states(each, problems.get(each.name, ())))
+    spec = replace_state_column(TABLE, lambda each: topic_states(each, problems.get(each.name, ())))
     return View("Topics", tables={"topics": make_table(request, spec, facts)})
 
 
@@ -565,7 +565,7 @@ def main_state(channel: Channel) -> State:
     if counts.client_count == 0:
         if not counts.depth:
             return State("off", "no consumers", "nothing waits")
-        waits = texts.plural(counts.depth, "message waits", "messages wait")
+        waits = texts.count_with_noun(counts.depth, "message waits", "messages wait")
         return State("crit", "no consumers", waits)
     if channel.depth_slope is not None and channel.depth_slope > GROWS_S_MIN and counts.depth:
         return State("warn", "growing", f"{texts.slope(channel.depth_slope)} over five minutes")
@@ -583,8 +583,8 @@ def channel_line(channel: Channel) -> str:
     flow = f"published {texts.rate(come)}, finished {texts.rate(go)}"
     if channel.depth_slope is not None:
         flow += f", depth {texts.slope(channel.depth_slope)} over five minutes"
-    nodes = texts.plural(len(channel.parts), "node")
-    parts = [flow, f"{texts.plural(counts.client_count, 'consumer')} on {nodes}"]
+    nodes = texts.count_with_noun(len(channel.parts), "node")
+    parts = [flow, f"{texts.count_with_noun(counts.client_count, 'consumer')} on {nodes}"]
     parts.append(f"{texts.short(counts.message_count)} messages in all")
     return " · ".join(parts)
 
