@@ -7,7 +7,7 @@ import pytest
 from nsqfast._ext.dev.probes import let_pass, live_deliveries, shift_wall, used_bytes
 
 from models.channel import ChannelModel
-from support.core import SECOND_NS, Peer, make_registry
+from support.core import SECOND_NS, Peer, counted_deliveries, make_registry
 from support.seeds import seeds
 
 TIB = 1 << 40
@@ -120,7 +120,7 @@ class Scene:
 @pytest.mark.parametrize("memory", [0, 5, 10000], ids=lambda n: f"mem={n}")
 @pytest.mark.parametrize("seed", SEEDS, ids=lambda seed: f"seed={seed}")
 def test_channel_against_its_model(tmp_path, seed, memory):
-    before = live_deliveries()
+    before = counted_deliveries()
     dice = random.Random(seed)
     # Much time passes; the model knows deferrals, but no timeouts of what is in flight.
     registry = make_registry(tmp_path, mem_queue_size=memory, msg_timeout_ns=10**6 * SECOND_NS)

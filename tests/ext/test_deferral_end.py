@@ -8,7 +8,7 @@ import pytest
 from nsqfast._ext.dev.probes import fix_parts, let_pass, live_deliveries
 
 from ext.test_durable import no_room, sync
-from support.core import NEVER, SECOND_NS, Peer, make_registry
+from support.core import NEVER, SECOND_NS, Peer, counted_deliveries, make_registry
 
 OK = (0, b"OK")
 HOUR_MS = 3_600_000
@@ -112,7 +112,7 @@ def test_in_each_channel_once(tmp_path, durable):
     topic = registry.topics.ensure("t")
     for name in "cd":
         topic.channel(name)
-    before = live_deliveries()
+    before = counted_deliveries()
     peer = Told(registry)
     ids = []
     for _ in range(3):

@@ -7,12 +7,12 @@ from nsqfast._ext.protocol.v2 import FrameDecoder, encode
 from nsqfast._ext.storage.diskqueue.queue import DiskQueue
 from nsqfast._ext.storage.diskqueue.syncer import Syncer
 
-from support.core import Peer, make_registry
+from support.core import Peer, counted_deliveries, make_registry
 
 
 @pytest.fixture(autouse=True)
 def no_leak():
-    before = live_deliveries()
+    before = counted_deliveries()
     yield
     assert live_deliveries() == before
 

@@ -22,7 +22,7 @@ from nsqfast._ext.storage.diskqueue.queue import DiskQueue
 from nsqfast._ext.storage.diskqueue.scan import DiskScan
 from nsqfast._ext.storage.diskqueue.syncer import Syncer
 
-from support.core import SECOND_NS, Peer, make_registry
+from support.core import SECOND_NS, Peer, counted_deliveries, make_registry
 from support.peek import bodies, complete, look_at_all, rows
 from support.seeds import seeds
 
@@ -200,7 +200,7 @@ class Pair:
 @pytest.mark.parametrize("memory", MEMORY_SIZES, ids=lambda n: f"mem={n}")
 @pytest.mark.parametrize("seed", SEEDS, ids=lambda seed: f"seed={seed}")
 def test_who_is_looked_at_does_the_same(tmp_path, seed, memory, durable):
-    before = live_deliveries()
+    before = counted_deliveries()
     pair = Pair(
         tmp_path,
         random.Random(seed),

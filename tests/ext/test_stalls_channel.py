@@ -5,7 +5,7 @@ import random
 import pytest
 from nsqfast._ext.dev.probes import fix_parts, let_pass, live_deliveries
 
-from support.core import NEVER, SECOND_NS, Peer, make_registry
+from support.core import NEVER, SECOND_NS, Peer, counted_deliveries, make_registry
 from support.seeds import seeds
 
 MS = 1_000_000
@@ -139,7 +139,7 @@ def test_consumers_that_leave_together(tmp_path, memory):
 
 
 def test_a_consumer_that_leaves_an_ephemeral_channel(tmp_path):
-    before = live_deliveries()
+    before = counted_deliveries()
     registry = make_registry(tmp_path)
     producer, consumer = Peer(registry), Peer(registry)
     consumer.subscribe(b"t", b"c#ephemeral", COUNT)
@@ -189,7 +189,7 @@ def test_a_pause_that_ends(tmp_path, memory):
 @pytest.mark.parametrize("command", ["empty", "delete"])
 @pytest.mark.parametrize("where", ["in flight", "queued", "deferred", "returning"])
 def test_what_is_dropped_is_freed_little_by_little(tmp_path, command, where):
-    before = live_deliveries()
+    before = counted_deliveries()
     scene = Scene(tmp_path)
     if where == "deferred":
         # The consumer's own books are not what is tried here.
@@ -220,7 +220,7 @@ def test_what_is_dropped_is_freed_little_by_little(tmp_path, command, where):
 
 
 def test_a_stop_while_memory_is_freed(tmp_path):
-    before = live_deliveries()
+    before = counted_deliveries()
     scene = Scene(tmp_path, consumers=3)
     scene.channel.empty()
     scene.registry.timers.run(let_pass(0))
@@ -416,7 +416,7 @@ class Books:
 @pytest.mark.parametrize("size", [0, 20, 10000], ids=lambda n: f"mem={n}")
 @pytest.mark.parametrize("seed", seeds("books", 3), ids=lambda seed: f"seed={seed}")
 def test_the_books_hold(tmp_path, seed, size):
-    before = live_deliveries()
+    before = counted_deliveries()
     dice = random.Random(seed)
     registry = make_registry(tmp_path, mem_queue_size=size, msg_timeout_ns=SECOND_NS // 10)
     books = Books(registry, dice)

@@ -14,7 +14,7 @@ from nsqfast._ext.dev.structures import NumberedInFlightQueue as Line
 from nsqfast._ext.dev.structures import NumberedInFlightTable as Table
 from nsqfast._ext.dev.structures import NumberedMessages as Messages
 
-from support.core import Peer, counted_bytes, make_registry
+from support.core import Peer, counted_bytes, counted_deliveries, make_registry
 from support.seeds import seeds
 
 DEBUG = any(os.environ.get(f"NSQFAST_{name}", "0") != "0" for name in ("DEBUG", "SANITIZE"))
@@ -76,7 +76,7 @@ def test_a_heap_counts_as_memory(dice):
 
 
 def test_line_gives_the_earliest(dice):
-    before = live_deliveries()
+    before = counted_deliveries()
     line, model = Line(), {}
     now = 0
     for number in range(10_000):
@@ -155,7 +155,7 @@ def test_a_deleted_queue_is_charged_no_more(tmp_path, way):
 def test_pinned_deliveries_are_freed_in_the_end(tmp_path):
     """Somebody looks for a deferred message while its queue is deleted."""
     registry = make_registry(tmp_path, mem_queue_size=100_000)
-    topic, before = registry.topics.ensure("t"), (used_bytes(), live_deliveries())
+    topic, before = registry.topics.ensure("t"), (counted_bytes(), live_deliveries())
     channel = topic.channel("c")
     for _ in range(50_000):
         topic.put(b"x", 3_600_000)
@@ -193,7 +193,7 @@ def test_a_drained_pool_has_empty_slabs_for_the_next():
 
 
 def test_table_finds_by_id_and_owner(dice):
-    before = live_deliveries()
+    before = counted_deliveries()
     table, model = Table(), set()
     # Few distinct ids, so that equal ones and long probe runs occur; some that collide in their low bits.
     ids = [dice.getrandbits(64) for _ in range(50)] + [n << 58 for n in range(14)]
@@ -229,7 +229,7 @@ def test_a_table_counts_as_memory():
 
 def test_table_grows_a_little_with_each_insert(dice):
     """And finds everything meanwhile, whatever comes and goes."""
-    before = live_deliveries()
+    before = counted_deliveries()
     table, model, known = Table(), set(), []
     grown = 0
     for number in range(60_000):
@@ -268,7 +268,7 @@ def test_table_grows_a_little_with_each_insert(dice):
 
 def test_line_looks_at_no_more_than_it_is_told():
     """At those first whose time runs out first."""
-    before = live_deliveries()
+    before = counted_deliveries()
     line = Line()
     for number in range(1000, 0, -1):
         line.push(number, 2000 - number)

@@ -15,7 +15,7 @@ from nsqfast._ext.dev.probes import fix_parts, let_pass, live_deliveries, shift_
 
 from ext.test_durable import pub
 from ext.test_stalls_input import PART, fins, ids
-from support.core import NEVER, Peer, make_registry
+from support.core import NEVER, Peer, counted_deliveries, make_registry
 
 HOUR_NS = 3600 * 1_000_000_000
 MIB = 1 << 20
@@ -154,7 +154,7 @@ def test_each_has_a_ceiling_of_its_own(brokers):
 
 def test_who_searches_one_keeps_nothing_of_the_other(brokers):
     """While somebody looks through deferred messages, those that are freed stay where they are."""
-    count, before = live_deliveries(), used(brokers)
+    count, before = counted_deliveries(), used(brokers)
     for registry in brokers:
         for _ in range(20_000):
             registry.topics.find("t").put(b"x", 3_600_000)
@@ -194,7 +194,7 @@ def test_what_a_broker_leaves_ends_with_it(tmp_path):
     registry = make_registry(tmp_path, mem_queue_size=100)
     topic, peer = registry.topics.ensure("t"), Peer(registry)
     peer.subscribe(b"t", b"c", 3)
-    count, memory = live_deliveries(), weakref.ref(registry.memory)
+    count, memory = counted_deliveries(), weakref.ref(registry.memory)
     for size in [1, 200, 600_000] * 10:
         topic.put(bytes(size))
         topic.put(bytes(size), 3_600_000)

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 from nsqfast._ext.broker.registry import Registry
 from nsqfast._ext.broker.topics import Topics
-from nsqfast._ext.dev.probes import fix_parts, let_pass, used_bytes
+from nsqfast._ext.dev.probes import fix_parts, let_pass, live_deliveries, used_bytes
 from nsqfast._ext.protocol.v2 import FrameDecoder
 from nsqfast._ext.server.connection import BrokerConnection
 
@@ -17,6 +17,12 @@ def counted_bytes():
     """What counts as memory now, without what earlier tests have left to the garbage collector."""
     gc.collect()
     return used_bytes()
+
+
+def counted_deliveries():
+    """How many deliveries exist now, likewise."""
+    gc.collect()
+    return live_deliveries()
 
 
 def make_registry(data_path, make_topics=Topics, **changed):
