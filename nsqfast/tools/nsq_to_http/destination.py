@@ -62,7 +62,7 @@ class Destination:
         try:
             answer = await self._client.ask(self._target.origin, data, None, deadline_s)
             if answer.status in ALL and answer.headers.get(b"location"):
-                request = self._request_to_redirect(body, headers)
+                request = self._request_as_sent(body, headers)
                 answer = await follow(self._client, request, answer, deadline_s)
         except FAILURES as error:
             raise FailedError(f"{self.url}: {describe(error)}") from None
@@ -73,7 +73,7 @@ class Destination:
     def _path_with(self, body: bytes) -> bytes:
         return self._before + escape_query(body) + self._behind
 
-    def _request_to_redirect(self, body: bytes, headers: dict[str, str]) -> Request:
+    def _request_as_sent(self, body: bytes, headers: dict[str, str]) -> Request:
         """The request that was sent, for redirects."""
         if self._is_post:
             return Request(self._target, headers, body)
