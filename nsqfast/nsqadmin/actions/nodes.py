@@ -1,4 +1,4 @@
-"""What an admin does with a node, and with a consumer on it; docs/ADMIN.md says what for."""
+"""What an admin does with a node (docs/ADMIN.md), and the end of a consumer's connection: others get what it holds."""
 
 from collections.abc import Awaitable, Callable
 from functools import partial

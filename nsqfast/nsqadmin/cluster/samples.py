@@ -1,5 +1,6 @@
 """The last answer of one nsqd to /stats: decoded without clients and percentiles, then put into arrays with a row for
-each topic and channel; and its rates, from two of its own answers.
+each topic and channel; and its rates, from two of its own answers. What left a channel, out/s, is the growth of its
+message_count minus that of depth, in-flight and deferred.
 
 Emptying removes messages that were never delivered, and nsqd does not count them. So the rates of a channel are unknown
 over the time of a known empty, and whenever messages left although no consumer was there before or after.
