@@ -3,7 +3,7 @@
 
 _nsqfast_flags() {
     case $1 in
-        nsqfast-bench) echo '--batch-size= --channel= --channels= --connections= --consumers= --count= --defer-ms= --in-air= --json --msg-timeout= --nsqd-tcp-address= --output-buffer-size= --output-buffer-timeout= --rate= --rdy= --requeue-ms= --runfor= --size= --topic= --version --workers=' ;;
+        nsqfast-bench) echo '--batch-size= --channel= --channels= --connections= --consumers= --count= --defer-ms= --in-air= --json --msg-timeout= --nsqd-tcp-address= --output-buffer-size= --output-buffer-timeout= --rate= --rdy= --requeue-ms= --runfor= --size= --topic= --topics= --version --workers=' ;;
         nsqfast-nsq-spool) echo '--auth-secret-file= --channel= --checkpoint= --connections= --consumer-opt= --dedupe-memory= --drain --drain-idle= --drain-timeout= --http-client-connect-timeout= --http-client-request-timeout= --log-level= --log-prefix= --lookupd-http-address= --max-in-flight= --max-spool-bytes= --metrics-address= --min-free-bytes= --msg-timeout= --nsqd-tcp-address= --receiver= --retention= --seal-bytes= --seal-interval= --seal-rows= --segment-format= --spool= --status-interval= --store= --topic= --topic-pattern= --topic-refresh= --until-eof --version' ;;
         nsqfast-nsq-stat) echo '--channel= --count= --http-client-connect-timeout= --http-client-request-timeout= --http-client-tls-cert= --http-client-tls-key= --http-client-tls-root-ca-file= --interval= --json --lookupd-http-address= --nsqd-http-address= --sort= --topic= --version' ;;
         nsqfast-nsq-tail) echo '--auth-secret-file= --channel= --consumer-opt= --format= --lookupd-http-address= --max-in-flight= --n= --nsqd-tcp-address= --on-give-up= --print-topic --topic= --version' ;;

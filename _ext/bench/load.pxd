@@ -9,6 +9,12 @@ cdef enum ConnectionKind:
     CONNECTION_CONSUMER
 
 
+ctypedef struct Latencies:
+    int64_t *values_ns   # NULL = none are recorded
+    int64_t count_max
+    int64_t count
+
+
 ctypedef struct Tally:
     int64_t published    # messages whose OK has come
     int64_t received
@@ -16,9 +22,8 @@ ctypedef struct Tally:
     int64_t requeued     # REQs written
     int64_t bytes        # of bodies received
     int64_t last_ns      # when one of these last increased
-    int64_t *samples     # latencies; NULL = none are recorded
-    int64_t sample_max
-    int64_t sample_count
+    Latencies arrivals   # of messages, since they were due
+    Latencies answers    # OKs of paced commands, since these were due
 
 
 ctypedef struct Bytes:
@@ -46,6 +51,7 @@ ctypedef struct LoadConnection:
     int64_t answered              # commands
 
     size_t body_at                # paced: where the due time is written
+    int64_t first_ns              # when the first command is due
     int64_t next_ns
     int64_t interval_ns
 
@@ -65,7 +71,8 @@ cdef class Load:
     cdef int connection_count
     cdef Tally tally
     cdef Py_buffer totals          # int64, TOTALS_PER_WORKER for each worker
-    cdef Py_buffer samples
+    cdef Py_buffer arrivals        # int64, as the next
+    cdef Py_buffer answers
     cdef int64_t *own              # this worker's row
     cdef int worker_count
     cdef int epoll_fd

@@ -264,6 +264,10 @@ cdef bint take_frames(LoadConnection *connection, int64_t now_ns) noexcept nogil
 
 
 cdef void take_ok(LoadConnection *connection, int64_t now_ns) noexcept nogil:
+    if connection.kind == CONNECTION_PACED:
+        # OKs come in the order of their commands, whose schedule is regular.
+        add_latency(
+            &connection.tally.answers, now_ns - connection.first_ns - connection.answered * connection.interval_ns)
     connection.answered += 1
     connection.tally.published += connection.messages
     connection.tally.last_ns = now_ns
@@ -291,7 +295,7 @@ cdef bint take_message(LoadConnection *connection, const char *data, size_t size
         return fail(connection, b"a message frame without a message", 33)
     if out.capacity - out.end < COMMAND_ROOM and not make_room(connection, out, COMMAND_ROOM):
         return False
-    sample(connection.tally, data, size, now_ns)
+    take_arrival(&connection.tally.arrivals, data, size, now_ns)
     is_first = data[8] == 0 and data[9] == 1
     connection.tally.received += 1
     connection.tally.bytes += <int64_t> size - MESSAGE_HEADER_SIZE
@@ -311,14 +315,28 @@ cdef bint take_message(LoadConnection *connection, const char *data, size_t size
     return True
 
 
-cdef void sample(Tally *tally, const char *data, size_t size, int64_t now_ns) noexcept nogil:
+cdef void take_arrival(Latencies *arrivals, const char *data, size_t size, int64_t now_ns) noexcept nogil:
     """Record the time since the moment in the body."""
     cdef uint64_t intended
-    if tally.sample_count < tally.sample_max and size >= MESSAGE_HEADER_SIZE + 8:
+    if size >= MESSAGE_HEADER_SIZE + 8:
         data += MESSAGE_HEADER_SIZE
         intended = <uint64_t> get_be32(data) << 32 | get_be32(data + 4)
-        tally.samples[tally.sample_count] = now_ns - <int64_t> intended
-        tally.sample_count += 1
+        add_latency(arrivals, now_ns - <int64_t> intended)
+
+
+cdef void add_latency(Latencies *latencies, int64_t latency_ns) noexcept nogil:
+    if latencies.count < latencies.count_max:
+        latencies.values_ns[latencies.count] = latency_ns
+        latencies.count += 1
+
+
+cdef int set_room(Latencies *latencies, Py_buffer *room, object samples) except -1:
+    PyBuffer_Release(room)
+    PyObject_GetBuffer(samples, room, PyBUF_CONTIG)
+    latencies.values_ns = <int64_t *> room.buf
+    latencies.count_max = room.len // <Py_ssize_t> sizeof(int64_t)
+    latencies.count = 0
+    return 0
 
 
 cdef class Load:
@@ -345,7 +363,8 @@ cdef class Load:
         if self.timer_fd >= 0:
             close(self.timer_fd)
         PyBuffer_Release(&self.totals)
-        PyBuffer_Release(&self.samples)
+        PyBuffer_Release(&self.arrivals)
+        PyBuffer_Release(&self.answers)
 
     # -- what is to be done --------------------------------------------------------------------------------------------
 
@@ -382,11 +401,11 @@ cdef class Load:
 
     def record(self, samples not None):
         """Record latencies in ns of the messages from here on, until the buffer is full."""
-        PyBuffer_Release(&self.samples)
-        PyObject_GetBuffer(samples, &self.samples, PyBUF_CONTIG)
-        self.tally.samples = <int64_t *> self.samples.buf
-        self.tally.sample_max = self.samples.len // <Py_ssize_t> sizeof(int64_t)
-        self.tally.sample_count = 0
+        set_room(&self.tally.arrivals, &self.arrivals, samples)
+
+    def record_answers(self, samples not None):
+        """Record how many ns after its time each paced command's OK comes, until the buffer is full."""
+        set_room(&self.tally.answers, &self.answers, samples)
 
     cdef LoadConnection *add(self, ConnectionKind kind, int fd) except NULL:
         cdef size_t size = <size_t> (self.connection_count + 1) * sizeof(LoadConnection *)
@@ -432,7 +451,8 @@ cdef class Load:
         for i in range(self.connection_count):
             connection = self.connections[i]
             if connection.kind == CONNECTION_PACED:
-                connection.next_ns = self.started_ns + paced * connection.interval_ns // self.paced_count
+                connection.first_ns = self.started_ns + paced * connection.interval_ns // self.paced_count
+                connection.next_ns = connection.first_ns
                 paced += 1
             if not self.watch_socket(connection, EPOLL_CTL_ADD):
                 raise OSError(errno, os.strerror(errno))
@@ -572,5 +592,10 @@ cdef class Load:
 
     @property
     def sampled(self):
-        """The number of latencies recorded so far."""
-        return self.tally.sample_count
+        """The number of messages whose latencies are recorded so far."""
+        return self.tally.arrivals.count
+
+    @property
+    def answers_sampled(self):
+        """The number of OKs whose latencies are recorded so far."""
+        return self.tally.answers.count

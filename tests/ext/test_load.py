@@ -138,6 +138,29 @@ def test_paced_commands_name_the_moment_they_were_meant_for(pair, totals):
     assert moments == [load.started_ns + number * 1_000_000 for number in range(20)]
 
 
+def test_an_ok_counts_from_the_moment_its_command_was_due(pair, totals):
+    ours, theirs = pair
+    load = Load(totals, 0)
+    load.add_paced(ours.fileno(), PUB, len(PUB) - 8, 1_000_000, 3)
+    samples = array.array("q", [-1] * 4)
+    load.record_answers(samples)
+    due_ns, answered_ns = [], []
+
+    def peer():
+        for _ in range(3):
+            due_ns.extend(struct.unpack(">q", read_exactly(theirs, len(PUB))[-8:]))
+        for _ in range(3):
+            answered_ns.append(time.monotonic_ns())
+            theirs.sendall(OK)
+
+    run(load, 3, 0, peer)
+    assert load.answers_sampled == 3
+    ended_ns = time.monotonic_ns()
+    for sample, due, answered in zip(samples, due_ns, answered_ns, strict=False):
+        assert answered - due <= sample <= ended_ns - due
+    assert samples[3] == -1
+
+
 def test_latency_is_taken_from_that_moment(pair, totals):
     ours, theirs = pair
     load = Load(totals, 0)

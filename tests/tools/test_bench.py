@@ -104,6 +104,8 @@ def lines_of(text):
         ("pub --topic=no!", "'no!' is no name of a topic"),
         ("pubsub --topic=t --channel=#ephemeral", "is no name of a channel"),
         (f"pubsub --topic=t --channel={'c' * 64} --channels=2", "is no name of a channel"),
+        ("pub --topic=t --topics=3", "--topics must be at most 2, not 3"),
+        (f"pub --topic={'t' * 64} --topics=2", "is no name of a topic"),
         ("pubsub --topic=t --channel=c --channels=0", "--channels must be at least 1, not 0"),
         ("pub --topic=t --size=0", "--size must be at least 1, not 0"),
         ("latency --topic=t --channel=c --size=7", "--size must be at least 8, not 7"),
@@ -221,6 +223,11 @@ def test_consumers_are_dealt_where_the_publishers_ended():
     assert plan.consumers == 4
 
 
+def test_connections_are_dealt_over_topics_in_turn():
+    plan = plan_of("pub", "--topics=2", "--connections=5", "--workers=2")
+    assert [worker.topics for worker in plan.workers] == [("t", "t", "t"), ("t2", "t2")]
+
+
 def test_without_a_count_only_time_ends_it():
     plan = plan_of("pubsub", "--channel=c")
     (worker,) = plan.workers
@@ -232,11 +239,12 @@ def test_without_a_count_only_time_ends_it():
 def test_commands():
     size = struct.pack(">I", 3)
     flags = ["--topic=t", "--size=3"]
-    assert publish_command(parse(["pub", *flags, "--batch-size=1"])) == b"PUB t\n" + size + bytes(3)
+    one = parse(["pub", *flags, "--batch-size=1"])
+    assert publish_command(one, "t") == b"PUB t\n" + size + bytes(3)
     deferred = parse(["pub", *flags, "--batch-size=1", "--defer-ms=50"])
-    assert publish_command(deferred) == b"DPUB t 50\n" + size + bytes(3)
+    assert publish_command(deferred, "t2") == b"DPUB t2 50\n" + size + bytes(3)
     batch = struct.pack(">II", 18, 2) + 2 * (size + bytes(3))
-    assert publish_command(parse(["pub", *flags, "--batch-size=2"])) == b"MPUB t\n" + batch
+    assert publish_command(parse(["pub", *flags, "--batch-size=2"]), "t") == b"MPUB t\n" + batch
 
 
 # ---- what is printed
@@ -284,11 +292,16 @@ def test_a_count_that_was_not_reached_is_told():
 
 def test_table_is_aligned():
     plan = plan_of("latency", "--channel=c")
-    shown = lines_of(table(result_of(plan, 5, latency=Latency(5, 0, 1.0, 2.0, 3.0, 12345.678))))
+    until_ok = Latency(5, 0, 0.5, 0.6, 0.7, 0.8)
+    until_arrival = Latency(5, 0, 1.0, 2.0, 3.0, 12345.678)
+    result = result_of(plan, 5, latency=until_arrival, ok_latency=until_ok)
+    shown = lines_of(table(result))
     assert [len(line) for line in shown[:2]] == [len(shown[0])] * 2
-    assert [len(line) for line in shown[3:]] == [len(shown[3])] * 2
-    assert shown[3].split() == "samples intended p50 us p99 us p99.9 us max us".split()
-    assert shown[4].split() == ["5", "50,000", "1.0", "2.0", "3.0", "12,345.7"]
+    for first in (3, 6):
+        assert [len(line) for line in shown[first : first + 2]] == [len(shown[first])] * 2
+    assert shown[3].split() == "until samples intended p50 us p99 us p99.9 us max us".split()
+    assert shown[4].split() == ["arrival", "5", "50,000", "1.0", "2.0", "3.0", "12,345.7"]
+    assert shown[7].split() == ["OK", "5", "50,000", "0.5", "0.6", "0.7", "0.8"]
 
 
 # ---- against a broker
@@ -312,6 +325,16 @@ def test_pub_and_sub(broker, topic):
     channel = topic_stats(broker.http, topic)["channels"]["c"]
     assert (channel["message_count"], channel["requeue_count"]) == (20050, 0)
     assert left_in(channel) == (0, 0, 0)
+
+
+@pytest.mark.slow
+def test_pub_to_topics(broker, topic):
+    flags = ["--topics=3", "--connections=3", "--count=601", "--batch-size=1", "--in-air=10"]
+    assert measure(broker, "pub", topic, *flags)["published"] == 601
+    counts = [
+        topic_stats(broker.http, f"{topic}{number}")["message_count"] for number in ("", 2, 3)
+    ]
+    assert counts == [201, 200, 200]
 
 
 @pytest.mark.slow
@@ -359,6 +382,9 @@ def test_latency(broker, topic):
     taken = result["latency_us"]
     assert (taken["count"], taken["intended"]) == (400, 400)
     assert 0 < taken["p50"] <= taken["p99"] <= taken["p999"] <= taken["max"]
+    answered = result["ok_latency_us"]
+    assert (answered["count"], answered["intended"]) == (400, 400)
+    assert 0 < answered["p50"] <= answered["p99"] <= answered["p999"] <= answered["max"]
     # The last of 400 is due 199.5 ms after the first; nobody can have been faster.
     assert result["seconds"] >= 0.199
     assert result["received"] >= 400

@@ -55,6 +55,7 @@ class Options:
     # fmt: off
     nsqd_tcp_address: str = option(STRING, "127.0.0.1:4150", "TCP <addr>:<port> of the broker", group="Broker")
     topic: str = option(STRING, "", "topic to publish to or to consume")
+    topics: int = option(INT, 1, "topics to publish to, in turn: --topic, and its name followed by 2, 3 and so on")
     channel: str = option(STRING, "", "channel to consume")
     channels: int = option(INT, 1, "channels to consume: --channel, and its name followed by 2, 3 and so on")
 
@@ -115,11 +116,20 @@ class Options:
             f"--nsqd-tcp-address must be <addr>:<port>, not {self.nsqd_tcp_address!r}"
         )
 
+    def topic_names(self) -> list[str]:
+        """T, T2, T3, ...: connection i publishes to number i, and on from the first."""
+        return _numbered(self.topic, self.topics)
+
     def channel_names(self) -> list[str]:
-        """C, C2, C3, ...; a suffix #ephemeral stays at the end."""
-        stem = self.channel.removesuffix(EPHEMERAL)
-        tail = EPHEMERAL if is_ephemeral(self.channel) else ""
-        return [self.channel, *(f"{stem}{i}{tail}" for i in range(2, self.channels + 1))]
+        """C, C2, C3, ..."""
+        return _numbered(self.channel, self.channels)
+
+
+def _numbered(name: str, count: int) -> list[str]:
+    """The name, and with numbers behind it; a suffix #ephemeral stays at the end."""
+    stem = name.removesuffix(EPHEMERAL)
+    tail = EPHEMERAL if is_ephemeral(name) else ""
+    return [name, *(f"{stem}{i}{tail}" for i in range(2, count + 1))]
 
 
 _EVERYWHERE = (
@@ -129,7 +139,7 @@ _EVERYWHERE = (
 _PUBLISHING = "connections batch_size in_air defer_ms"
 _CONSUMING = "channel consumers rdy requeue_ms"
 _FIELDS = {
-    "pub": f"{_EVERYWHERE} {_PUBLISHING}".split(),
+    "pub": f"{_EVERYWHERE} topics {_PUBLISHING}".split(),
     "sub": f"{_EVERYWHERE} {_CONSUMING}".split(),
     "pubsub": f"{_EVERYWHERE} {_PUBLISHING} {_CONSUMING} channels".split(),
     "latency": f"{_EVERYWHERE} connections channel consumers rdy rate".split(),
@@ -209,7 +219,9 @@ def validate(options: Options) -> None:
 
 
 def _check_names(options: Options) -> None:
-    wanted = {"topic": [options.topic]}
+    # One connection at least, whose absence has a line of its own.
+    _check_range("topics", options.topics, 1, max(1, options.connections))
+    wanted = {"topic": options.topic_names()}
     if options.consumes:
         _check_range("channels", options.channels, 1, CHANNEL_COUNT_MAX)
         wanted["channel"] = options.channel_names()
@@ -285,6 +297,7 @@ class WorkerPlan:
     index: int
     options: Options
     quotas: tuple[int, ...]  # commands of each publishing connection
+    topics: tuple[str, ...]  # the topic of each of them
     channels: tuple[str, ...]  # the channel of each consuming connection
     publish_target: int
     finish_target: int
@@ -319,6 +332,8 @@ class Plan:
 def make_plan(options: Options) -> Plan:
     """Distribute connections over workers in turn: first those that publish, then those that consume."""
     quotas = _quotas(options)
+    names = options.topic_names()
+    topics = [names[i % len(names)] for i in range(len(quotas))]
     channels = options.channel_names() * options.consumers if options.consumes else []
     worker_count = min(options.workers, len(quotas) + len(channels))
     publish_target, finish_target = _targets(options)
@@ -333,6 +348,7 @@ def make_plan(options: Options) -> Plan:
                 index=i,
                 options=options,
                 quotas=tuple(quotas[i::worker_count]),
+                topics=tuple(topics[i::worker_count]),
                 channels=tuple(turned[i]),
                 publish_target=publish_target,
                 finish_target=finish_target,
@@ -374,17 +390,17 @@ def _targets(options: Options) -> tuple[int, int]:
     return published, published * options.channels if options.consumes else 0
 
 
-def publish_command(options: Options) -> bytes:
-    """The one command that a connection sends repeatedly."""
+def publish_command(options: Options, topic: str) -> bytes:
+    """The one command that a connection sends to this topic repeatedly."""
     body = bytes(options.size)
-    topic = options.topic.encode()
+    to = topic.encode()
     if options.batch_size > 1:
         messages = (struct.pack(">I", len(body)) + body) * options.batch_size
         size, count = 4 + len(messages), options.batch_size
-        return b"MPUB %b\n%b%b" % (topic, struct.pack(">II", size, count), messages)
+        return b"MPUB %b\n%b%b" % (to, struct.pack(">II", size, count), messages)
     delay = b" %d" % options.defer_ms if options.defer_ms >= 0 else b""
     name = b"DPUB" if delay else b"PUB"
-    return b"%b %b%b\n%b%b" % (name, topic, delay, struct.pack(">I", len(body)), body)
+    return b"%b %b%b\n%b%b" % (name, to, delay, struct.pack(">I", len(body)), body)
 
 
 def identify_settings(options: Options, client_id: str) -> dict[str, object]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from nsqfast.tools.bench.crew import Crew, Totals, counted
 from nsqfast.tools.bench.options import NS_PER_S, Options, Plan
-from nsqfast.tools.bench.worker import Report
+from nsqfast.tools.bench.worker import Latency, Report
 from nsqfast.tools.shared.output import Progress
 
 # From this share of the workers' time on, the generator was the limit.
@@ -35,6 +35,7 @@ class Result:
     batch_size: int
     in_air: int
     latency_us: dict[str, float] | None
+    ok_latency_us: dict[str, float] | None
     error: str | None
 
     @property
@@ -84,13 +85,14 @@ def make_result(plan: Plan, totals: Totals, reports: list[Report], error: str | 
         size=options.size,
         batch_size=options.batch_size if options.publishes else 0,
         in_air=options.in_air if options.publishes else 0,
-        latency_us=_latency(options, reports),
+        latency_us=_latency(options, [report.latency for report in reports]),
+        ok_latency_us=_latency(options, [report.ok_latency for report in reports]),
         error=error,
     )
 
 
-def _latency(options: Options, reports: list[Report]) -> dict[str, float] | None:
-    taken = [report.latency for report in reports if report.latency is not None]
+def _latency(options: Options, latencies: list[Latency | None]) -> dict[str, float] | None:
+    taken = [latency for latency in latencies if latency is not None]
     return {**asdict(taken[0]), "intended": options.intended} if taken else None
 
 
@@ -100,7 +102,7 @@ def first_error(reports: list[Report]) -> str | None:
 
 
 def table(result: Result) -> str:
-    """Aligned columns, one line of figures, and a second pair of lines for the latency."""
+    """Aligned columns, one line of figures, and further pairs of lines for the latencies."""
     columns = {"mode": result.mode}
     for name in ("published", "received", "finished", "requeued"):
         if getattr(result, name):
@@ -112,9 +114,9 @@ def table(result: Result) -> str:
         "CPU us/message": f"{result.cpu_us_per_message:.3f}",
     }
     lines = _aligned(columns)
-    if result.latency_us:
-        taken = result.latency_us
-        lines += ["", *_aligned(_latency_columns(taken))]
+    for until, taken in (("arrival", result.latency_us), ("OK", result.ok_latency_us)):
+        if taken:
+            lines += ["", *_aligned({"until": until} | _latency_columns(taken))]
     return "\n".join(lines)
 
 

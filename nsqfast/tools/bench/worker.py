@@ -14,6 +14,7 @@ from collections.abc import Iterator, MutableSequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection as Pipe
 from multiprocessing.synchronize import Barrier
+from typing import Any
 
 import orjson
 
@@ -50,7 +51,10 @@ STALE = (
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """Microseconds from a message's due time to its arrival; `stale` ones are from before the run, and left out."""
+    """Microseconds from a message's due time to its arrival, or to its OK.
+
+    `stale` ones are from before the run, and left out.
+    """
 
     count: int
     stale: int
@@ -69,6 +73,7 @@ class Report:
     user_s: float = 0.0
     sys_s: float = 0.0
     latency: Latency | None = None
+    ok_latency: Latency | None = None
     error: str | None = None
 
 
@@ -103,9 +108,9 @@ def work(
 def _measure(plan: WorkerPlan, totals: MutableSequence[int], barrier: Barrier) -> Report:
     load = Load(totals, plan.index)
     with _connected(plan, load):
-        samples = _sample_room(plan.options)
-        if samples is not None:
-            load.record(samples)
+        samples, answers = _sample_rooms(plan.options)
+        load.record(samples)
+        load.record_answers(answers)
         barrier.wait(BARRIER_TIMEOUT_S)
         started_ns = time.monotonic_ns()
         totals[ROW_SIZE * plan.index + STARTED_NS] = started_ns
@@ -115,8 +120,8 @@ def _measure(plan: WorkerPlan, totals: MutableSequence[int], barrier: Barrier) -
     latency, error = None, load.error
     if error is not None:
         error = f"{join_host_port(*plan.options.address)}: {error}"
-    if samples is not None and load.sampled:
-        latency = _summarize(samples, load, plan.options.intended)
+    if load.sampled:
+        latency = _summarize_arrivals(samples, load, plan.options.intended)
         if latency is None:
             error = error or STALE
     return Report(
@@ -125,25 +130,30 @@ def _measure(plan: WorkerPlan, totals: MutableSequence[int], barrier: Barrier) -
         user_s=after.ru_utime - before.ru_utime,
         sys_s=after.ru_stime - before.ru_stime,
         latency=latency,
+        ok_latency=_summarize_answers(answers, load),
         error=error,
     )
 
 
-def _sample_room(options: Options) -> bytearray | None:
-    """Twice the intended number, because messages that an earlier run left in the channel come first."""
-    return bytearray(2 * SAMPLE_SIZE * options.intended) if options.mode == "latency" else None
+def _sample_rooms(options: Options) -> tuple[bytearray, bytearray]:
+    """For messages and for OKs; nothing in modes without a timetable.
+
+    Messages have twice the intended number, because those that an earlier run left in the channel come first.
+    """
+    size = SAMPLE_SIZE * options.intended if options.mode == "latency" else 0
+    return bytearray(2 * size), bytearray(size)
 
 
 @contextlib.contextmanager
 def _connected(plan: WorkerPlan, load: Load) -> Iterator[None]:
     """Connect all connections of the worker; on exit, wait until the broker has read everything we sent."""
     options = plan.options
-    command = publish_command(options) if plan.quotas else b""
+    commands = {topic: publish_command(options, topic) for topic in plan.topics}
     consumers = []
     with contextlib.ExitStack() as sockets:
-        for quota in plan.quotas:
+        for topic, quota in zip(plan.topics, plan.quotas, strict=True):
             fd = sockets.enter_context(_connect(options)).fileno()
-            _add_publisher(load, fd, command, options, quota)
+            _add_publisher(load, fd, commands[topic], options, quota)
         for channel in plan.channels:
             consumers.append(sockets.enter_context(_connect(options, channel)))
             load.add_consumer(consumers[-1].fileno(), options.rdy, options.requeue_ms)
@@ -221,8 +231,8 @@ def _hang_up(consumers: list[socket.socket]) -> None:
                 pass
 
 
-def _summarize(room: bytearray, load: Load, intended: int) -> Latency | None:
-    """Percentiles; None if most messages are older than the run, so that their bodies contain no time of it."""
+def _summarize_arrivals(room: bytearray, load: Load, intended: int) -> Latency | None:
+    """None if most messages are older than the run, so that their bodies contain no time of it."""
     # Import late: it starts threads, which spin for a while.
     import numpy as np
 
@@ -231,13 +241,27 @@ def _summarize(room: bytearray, load: Load, intended: int) -> Latency | None:
     stale_count = len(samples) - len(fresh)
     if stale_count >= len(fresh):
         return None
-    fresh = fresh[:intended]
-    p50, p99, p999 = np.quantile(fresh, QUANTILES) / 1000
+    return _percentiles(fresh[:intended], stale_count)
+
+
+def _summarize_answers(room: bytearray, load: Load) -> Latency | None:
+    """None without an OK, or a timetable."""
+    if not load.answers_sampled:
+        return None
+    import numpy as np
+
+    return _percentiles(np.frombuffer(room, np.int64)[: load.answers_sampled], stale_count=0)
+
+
+def _percentiles(samples_ns: Any, stale_count: int) -> Latency:
+    import numpy as np
+
+    p50, p99, p999 = np.quantile(samples_ns, QUANTILES) / 1000
     return Latency(
-        count=len(fresh),
+        count=len(samples_ns),
         stale=stale_count,
         p50=float(p50),
         p99=float(p99),
         p999=float(p999),
-        max=float(fresh.max()) / 1000,
+        max=float(samples_ns.max()) / 1000,
     )
