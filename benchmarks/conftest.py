@@ -15,6 +15,7 @@ from server.duel import Duel
 from server.generators import NO_WRK, has_wrk
 from server.implementation import NO_GO, go_nsqd
 from server.machine import describe
+from server.redis import NO_REDIS, has_redis
 from server.scenario import FULL, SMOKE, Scale
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ SECONDS_MAX = 600
 GROWTH_SECONDS_MAX = 3600
 # The order of the report.
 ORDER = (
-    "publish consume sizes disk deferred http latency peek idle startup memory lookupd admin_api "
+    "publish consume sizes disk durable deferred http latency peek idle startup memory lookupd admin_api "
     "admin_live"
 ).split()
 
@@ -62,8 +63,9 @@ def pytest_configure() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def pytest_report_header() -> str | None:
-    return NO_GO if go_nsqd() is None else None
+def pytest_report_header() -> list[str]:
+    said = [] if go_nsqd() else [NO_GO]
+    return said if has_redis() else [*said, NO_REDIS]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

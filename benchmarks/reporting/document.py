@@ -5,17 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from reporting import tables
-from reporting.figures import GO, verdicts
+from reporting.figures import GO, REDIS, verdicts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from reporting.records import Run
 
+FSYNC = "fsync before OK"
 NO_GO = (
     "**There was no Go nsqd, so its columns are empty: run `make go-nsq`, "
     "or set NSQFAST_GO_NSQD to an nsqd 1.3.0.**"
 )
+NO_REDIS = "**Redis was not installed, so nothing stands beside it: `apt install redis-server`.**"
 NO_WRK = "**wrk was not installed, so the rows of HTTP are missing: `apt install wrk`.**"
 
 METHOD = """\
@@ -40,7 +42,11 @@ one message. nsqfast-bench's consumers ask for an output buffer timeout of 25 ms
 Durability: *memory* is a memory queue large enough for all (a kill -9 loses it), *page cache*
 is `--mem-queue-size=0` (a kill -9 loses nothing that was written, a power failure may), *fsync before OK*
 is `--mem-queue-size=0 --sync-every=1`; Go nsqd then syncs after each message, but answers that message
-before the sync that covers it. Start-up counts from the start of the process to the answer of GET /ping.
+before the sync that covers it. Durable rows count a message once, however many channels have it: with consumers
+when all channels have finished it, without, or where they lag, when its OK came. Redis has `appendonly yes` and
+`appendfsync always`, a stream and a group: XADD with as many connections, and as many in the air as there are messages
+under way in NSQ's commands; "consumed" is XREADGROUP and XACK of two readers in Python. The disk alone is one file and
+one write at a time in the same folder. Start-up counts from the start of the process to the answer of GET /ping.
 Latency counts from the moment a message was due to be sent, so a broker that stalls the sender gains
 nothing by it."""
 
@@ -51,6 +57,7 @@ def compose(run: Run, charts: Mapping[str, str]) -> str:
         "# Benchmark report",
         summary(run),
         *missing_go(run),
+        *missing_redis(run),
         *missing_wrk(run),
         "## Targets",
         tables.targets(run),
@@ -60,6 +67,14 @@ def compose(run: Run, charts: Mapping[str, str]) -> str:
     main, sizes = run.group("throughput"), run.group("sizes")
     parts += _section("Throughput, messages per second", tables.throughput(main), main)
     parts += _section("Cost per message", tables.cost(main), main)
+    durable = [row for row in main if row.durability == FSYNC] + run.group("durable")
+    beside_redis = [row for row in durable if REDIS in row.samples]
+    device, durable_latency = run.group("device"), run.group("durable latency")
+    parts += _section("Durable, messages per second", tables.throughput(durable), durable)
+    parts += _section("Cost per durable message", tables.cost(durable), durable)
+    parts += _section("Durable, beside Redis", tables.redis(beside_redis), beside_redis)
+    parts += _section("Durable, latency", tables.latency(durable_latency), durable_latency)
+    parts += _section("The disk alone", tables.device(device), device)
     parts += _section("Throughput by message size", tables.throughput(sizes), sizes)
     parts += _section("Cost per message by message size", tables.cost(sizes), sizes)
     latency, other = run.group("latency"), run.group("other")
@@ -88,6 +103,11 @@ def summary(run: Run) -> str:
 def missing_go(run: Run) -> list[str]:
     """Return a note if Go's nsqd was missing."""
     return [] if any(GO in row.samples for row in run.rows) else [NO_GO]
+
+
+def missing_redis(run: Run) -> list[str]:
+    """Return a note if Redis was missing."""
+    return [NO_REDIS] if run.machine.get("Redis") == "none" else []
 
 
 def missing_wrk(run: Run) -> list[str]:

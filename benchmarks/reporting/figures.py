@@ -1,8 +1,7 @@
 """Medians, spreads and ratios: computed from samples.
 
-
-A ratio compares two samples of the same round, nsqfast's and Go's, and the median of these ratios is reported: whatever
-else the machine did in that round affected both.
+A ratio compares two samples of the same round, nsqfast's and Go's or Redis's, and the median of these ratios is
+reported: whatever else the machine did in that round affected both.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from reporting.records import Row, Target
 
-NSQFAST, GO, NULL = "nsqfast", "go", "null"
+NSQFAST, GO, NULL, REDIS, DEVICE = "nsqfast", "go", "null", "redis", "device"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +68,10 @@ def spread(row: Row, implementation: str, metric: str) -> Spread | None:
     return Spread(median(values), min(values), max(values)) if values else None
 
 
-def ratio(row: Row, metric: str) -> float | None:
-    """Return nsqfast : Go, the median over the rounds that have both; None if none has."""
+def ratio(row: Row, metric: str, other: str = GO) -> float | None:
+    """Return nsqfast : the other, the median over the rounds that have both; None if none has."""
     # Rounds beyond those of the other have no partner, and a figure of 0 gives no ratio.
-    pairs = zip(by_round(row, NSQFAST, metric), by_round(row, GO, metric), strict=False)
+    pairs = zip(by_round(row, NSQFAST, metric), by_round(row, other, metric), strict=False)
     ratios = [ours / theirs for ours, theirs in pairs if ours is not None and theirs]
     return median(ratios) if ratios else None
 

@@ -40,6 +40,7 @@ class Row:
     group: str
     size: int
     targets: tuple[Target, ...]
+    redis_generator: str
     samples: dict[str, list[Sample | None]]
 
 

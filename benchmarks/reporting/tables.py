@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reporting.figures import GO, NSQFAST, NULL, Verdict, ratio, spread, verdicts
+from reporting.figures import DEVICE, GO, NSQFAST, NULL, REDIS, Verdict, ratio, spread, verdicts
 from reporting.words import (
     DASH,
     METRICS,
@@ -119,6 +119,43 @@ def latency(rows: Sequence[Row]) -> str:
     ]
     words = ["scenario", "durability", "percentile"]
     return table(words, ["nsqfast, ms", "Go nsqd, ms", "ratio"], lines)
+
+
+def redis(rows: Sequence[Row]) -> str:
+    """Messages a second and their cost, each with its own load."""
+    lines = [
+        [
+            row.scenario,
+            row.generator,
+            row.redis_generator,
+            with_range(spread(row, NSQFAST, "rate"), rate),
+            with_range(spread(row, REDIS, "rate"), rate),
+            times(ratio(row, "rate", REDIS)),
+            plain(spread(row, NSQFAST, "broker_cpu_us"), number),
+            plain(spread(row, REDIS, "broker_cpu_us"), number),
+            own_cost(row, NSQFAST),
+            own_cost(row, REDIS),
+        ]
+        for row in rows
+    ]
+    words = ["scenario", "load by", "Redis's load by"]
+    figures = ["nsqfast", "Redis", "ratio", "broker CPU, µs: nsqfast", "Redis"]
+    return table(words, [*figures, "load's own CPU, µs: with nsqfast", "with Redis"], lines)
+
+
+def device(rows: Sequence[Row]) -> str:
+    """What one commit takes, in microseconds."""
+    lines = [
+        [
+            row.scenario,
+            *(
+                with_range(spread(row, DEVICE, metric), number)
+                for metric in ("commit_p50_us", "commit_p99_us")
+            ),
+        ]
+        for row in rows
+    ]
+    return table(["one commit"], ["p50, µs", "p99, µs"], lines)
 
 
 # The figures of rows without a throughput.

@@ -189,6 +189,18 @@ class Broker:
         )
         return int(found["message_count"])
 
+    def wait_left(self, topic: str, published: int, left: int) -> None:
+        """Wait until exactly so many deliveries are left in all channels, in whichever state."""
+        states = ("depth", "in_flight_count", "deferred_count")
+        self.wait_for(
+            topic,
+            lambda found: (
+                found["message_count"] == published
+                and not found["depth"]
+                and sum(channel[state] for channel in found["channels"] for state in states) == left
+            ),
+        )
+
     def wait_finished(self, topic: str) -> None:
         """Wait until nothing is left: not queued, not in flight, not deferred."""
         left = ("depth", "in_flight_count", "deferred_count")

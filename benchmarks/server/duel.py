@@ -9,12 +9,15 @@ from __future__ import annotations
 import os
 import time
 from contextlib import ExitStack
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from server.admin import Admin
 from server.broker import Broker
-from server.implementation import Implementation, implementations
+from server.device import DEVICE
+from server.implementation import GO, Implementation, implementations
 from server.lookupd import Lookupd
+from server.redis import REDIS, Redis, has_redis
 from server.sink import Sink
 from server.usage import cpu_ns
 
@@ -68,10 +71,13 @@ class Duel:
         flags: Sequence[str] = MEMORY_FLAGS,
         prepare: Callable[[Path], None] | None = None,
         sink_sizes: tuple[int, int] | None = None,
+        go_flags: Sequence[str] | None = None,
+        redis: Callable[[Redis], Samples] | None = None,
     ) -> None:
         """Run brokers with these flags; `prepare` puts something into their folders first.
 
-        With `sink_sizes` (of a command, of a message) the null limit takes part.
+        With `sink_sizes` (of a command, of a message) the null limit takes part. `go_flags` are for rows that show
+        another mode of Go's; `redis` is what Redis does in their place, if there is one.
         """
         with ExitStack() as stack:
             brokers = []
@@ -80,19 +86,29 @@ class Duel:
                 folder.mkdir(parents=True)
                 if prepare:
                     prepare(folder)
-                broker = Broker(implementation, folder, tuple(flags))
+                own_flags = go_flags if go_flags and implementation.name == GO else flags
+                broker = Broker(implementation, folder, tuple(own_flags))
                 brokers.append(broker)
                 # Thousands of prepared topics would take seconds to save, for nothing.
                 stack.push(broker) if prepare is None else stack.callback(broker.kill)
             if sink_sizes:
                 brokers.append(stack.enter_context(Sink(*sink_sizes)))
-            pids = [broker.pid for broker in brokers]
+            contestants: list[Any] = [*brokers]
+            if redis and has_redis():
+                contestants.append(stack.enter_context(Redis(self._folder / REDIS)))
+            pids = [contestant.pid for contestant in contestants]
 
-            def measure_quietly(broker: Broker) -> Samples:
+            def measure_quietly(contestant: Any) -> Samples:
                 wait_until_quiet(pids)
-                return measure(broker)
+                return (
+                    redis(contestant) if redis and contestant.name == REDIS else measure(contestant)
+                )
 
-            self._fight(brokers, measure_quietly)
+            self._fight(contestants, measure_quietly)
+
+    def run_device(self, measure: Callable[[Path], Samples]) -> None:
+        """Measure the disk itself, in the folder where brokers would have their data."""
+        self._fight([SimpleNamespace(name=DEVICE)], lambda _: measure(self._folder))
 
     def run_fresh(self, measure: Callable[[Start], Samples]) -> None:
         """Let each measurement start its broker itself, by calling its argument with flags."""

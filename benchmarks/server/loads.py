@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from statistics import fmean, harmonic_mean
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from server import generators
 from server.generators import Run, nsqfast_bench, read_report
@@ -43,6 +43,7 @@ class Publish:
     connections: int = 2
     defer_ms: int = 0
     seconds: float = PATIENCE_SECONDS  # after which it ends although some are missing
+    topics: int = 1  # that connections publish to in turn
 
     def flags(self) -> list[str]:
         """Return those for nsqfast-bench."""
@@ -57,6 +58,8 @@ class Publish:
         ]
         if self.defer_ms:
             flags.append(f"--defer-ms={self.defer_ms}")
+        if self.topics > 1:
+            flags.append(f"--topics={self.topics}")
         return flags
 
     def command_size(self) -> int:
@@ -82,12 +85,27 @@ def combine(samples: list[Sample]) -> Sample:
     return {name: how.get(name, fmean)([sample[name] for sample in samples]) for name in samples[0]}
 
 
-def publish(broker: Broker, load: Publish) -> Sample:
-    """Publish to a channel without consumers; the broker's cost includes moving everything to its channel."""
-    broker.create(TOPIC, (CHANNEL,))
+def publish(broker: Broker, load: Publish, channels: int = 1) -> Sample:
+    """Publish to channels without consumers; the broker's cost includes moving everything to its channels."""
+    broker.create(TOPIC, numbered(CHANNEL, channels))
     meter = Meter(broker.pid)
     run = read_report(nsqfast_bench(broker.tcp, "pub", *load.flags()))
     return _filled(broker, meter, run, run.messages)
+
+
+def publish_to_topics(broker: Broker, load: Publish) -> Sample:
+    """The same, over many topics with a channel each."""
+    topics = numbered(TOPIC, load.topics)
+    for topic in topics:
+        broker.create(topic, (CHANNEL,))
+    meter = Meter(broker.pid)
+    run = read_report(nsqfast_bench(broker.tcp, "pub", *load.flags()))
+    arrived = sum(map(broker.wait_taken, topics))
+    assert arrived == run.messages, (arrived, run)
+    sample = run.sample | meter.spent(run.messages)
+    for topic in topics:
+        broker.delete(topic)
+    return sample
 
 
 def publish_go(broker: Broker, seconds: float, batch_size: int = BATCH_SIZE) -> Sample | None:
@@ -175,8 +193,7 @@ def consume_go(broker: Broker, backlog: int, size: int, seconds: float) -> Sampl
 
 def exchange(broker: Broker, load: Publish, channels: int = 1) -> Sample:
     """Publish and consume at the same time; every channel has its own consumers."""
-    names = channel_names(channels)
-    broker.create(TOPIC, names)
+    broker.create(TOPIC, numbered(CHANNEL, channels))
     flags = [f"--channel={CHANNEL}", f"--channels={channels}", f"--rdy={RDY}", FLUSH]
     meter = Meter(broker.pid)
     report = nsqfast_bench(broker.tcp, "pubsub", *load.flags(), *flags)
@@ -188,8 +205,45 @@ def exchange(broker: Broker, load: Publish, channels: int = 1) -> Sample:
     return sample
 
 
+def keep_up(broker: Broker, load: Publish, channels: int) -> Sample:
+    """Publish and consume for a time; what all channels have finished counts."""
+    report, meter = _exchange_for_a_time(broker, load, channels, f"--rdy={RDY}")
+    return _flown(broker, report, meter, report["finished"] / channels)
+
+
+def lag(broker: Broker, load: Publish, channels: int) -> Sample | None:
+    """Publish for a time while a consumer of each channel takes one message at a time; what was published counts.
+
+    None where more than half was consumed: that is no lag.
+    """
+    report, meter = _exchange_for_a_time(broker, load, channels, "--rdy=1", "--consumers=1")
+    sample = _flown(broker, report, meter, report["published"])
+    return sample if 2 * report["finished"] < channels * report["published"] else None
+
+
+def _exchange_for_a_time(
+    broker: Broker, load: Publish, channels: int, *flags: str
+) -> tuple[dict[str, Any], Meter]:
+    broker.create(TOPIC, numbered(CHANNEL, channels))
+    flags = (*flags, f"--channel={CHANNEL}", f"--channels={channels}", FLUSH)
+    meter = Meter(broker.pid)
+    report = nsqfast_bench(broker.tcp, "pubsub", *load.flags(), *flags)
+    broker.wait_left(
+        TOPIC, report["published"], report["published"] * channels - report["finished"]
+    )
+    return report, meter
+
+
+def _flown(broker: Broker, report: dict[str, Any], meter: Meter, messages: float) -> Sample:
+    own_us = (report["cpu_us_user"] + report["cpu_us_sys"]) / messages
+    rate = messages / report["seconds"]
+    sample = {"rate": rate, "generator_cpu_us": own_us} | meter.spent(messages)
+    broker.delete(TOPIC)
+    return sample
+
+
 def latency(broker: Broker, rate: int, seconds: float, timeout_ms: int | None) -> Sample:
-    """Publish at a fixed rate; time each message from when it was due until it was received.
+    """Publish at a fixed rate; time each message from when it was due until it was received, and until its OK.
 
     `timeout_ms` is the output buffer timeout that the consumer requests; None: NSQ's default.
     """
@@ -211,10 +265,11 @@ def latency(broker: Broker, rate: int, seconds: float, timeout_ms: int | None) -
     # Those behind the last that counts may still be in flight.
     assert report["latency_us"]["count"] == report["latency_us"]["intended"], report
     sample = run.sample | meter.spent(run.messages)
+    sample |= {f"ok_{name}_us": report["ok_latency_us"][name] for name in ("p50", "p99", "p999")}
     broker.delete(TOPIC)
     return sample
 
 
-def channel_names(count: int) -> tuple[str, ...]:
+def numbered(name: str, count: int) -> tuple[str, ...]:
     """Return the names that nsqfast-bench uses: ch, ch2, ch3."""
-    return (CHANNEL, *(f"{CHANNEL}{number}" for number in range(2, count + 1)))
+    return (name, *(f"{name}{number}" for number in range(2, count + 1)))

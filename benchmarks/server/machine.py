@@ -11,6 +11,7 @@ from pathlib import Path
 
 import nsqfast
 from server.implementation import ROOT, go_version
+from server.redis import redis_version
 
 PACKAGES = ("uvloop", "Cython")
 
@@ -29,6 +30,7 @@ def describe(data_folder: Path) -> dict[str, str]:
     }
     facts |= {name: version for name in PACKAGES if (version := package_version(name))}
     facts["Go nsqd"] = go_version() or "none"
+    facts["Redis"] = redis_version() or "none"
     facts["wrk"] = wrk_version() or "none"
     return facts
 

@@ -13,6 +13,7 @@ NOTHING = "–"
 
 # The table that a row belongs to.
 THROUGHPUT, SIZES, LATENCY, OTHER = "throughput", "sizes", "latency", "other"
+DURABLE, DURABLE_LATENCY, DEVICE = "durable", "durable latency", "device"
 GROWTH = "growth"  # in a report of its own
 
 
@@ -36,6 +37,7 @@ class Row:
     group: str = THROUGHPUT
     targets: tuple[Target, ...] = ()
     size: int = 0  # of a message, in rows that a chart draws over sizes; or how many there are
+    redis_generator: str = ""  # in rows that Redis takes part in
 
     def as_json(self) -> dict[str, Any]:
         """Return it for pytest-benchmark's file."""

@@ -47,7 +47,7 @@ class Meter:
         reset_peak(pid)
         self._cpu_ns = cpu_ns(pid)
 
-    def spent(self, messages: int) -> dict[str, float]:
+    def spent(self, messages: float) -> dict[str, float]:
         """Return what was used since the meter was created, per message."""
         used_ns = cpu_ns(self._pid) - self._cpu_ns
         return {

@@ -92,10 +92,14 @@ def test_broker_counts(tmp_path, monkeypatch):
         client.command("PUB", "t", body=b"one")
         assert client.read_response() == b"OK"
         broker.wait_queued("t", 1)
+        broker.wait_left("t", 1, 2)
         assert broker.wait_taken("t") == 1
         monkeypatch.setattr(broker_module, "ARRIVAL_SECONDS_MAX", 0.0)
         with pytest.raises(AssertionError, match="messages are missing"):
             broker.wait_queued("t", 2)
+        for wrong in ((1, 1), (2, 2)):
+            with pytest.raises(AssertionError, match="messages are missing"):
+                broker.wait_left("t", *wrong)
         with pytest.raises(AssertionError, match="messages are missing"):
             broker.wait_finished("t")
         broker.delete("t")

@@ -6,10 +6,21 @@ import json
 import pytest
 
 from reporting import words
-from reporting.document import NO_GO, NO_WRK, compose
+from reporting.document import NO_GO, NO_REDIS, NO_WRK, compose
 from reporting.records import read_run
 from server.implementation import NO_GO as NO_GO_HERE
-from server.scenario import LATENCY, OTHER, Row, Target, at_least, at_most, cpu_at_most
+from server.redis import NO_REDIS as NO_REDIS_HERE
+from server.scenario import (
+    DEVICE,
+    DURABLE,
+    LATENCY,
+    OTHER,
+    Row,
+    Target,
+    at_least,
+    at_most,
+    cpu_at_most,
+)
 
 
 def load(rate, cpu_us, own_us=0.1):
@@ -46,6 +57,16 @@ ROWS = [
         (Target("p50_us", "<=", 0.15),),
         nsqfast=[{"p50_us": 60.0, "p99_us": 100.0, "p999_us": 200.0}],
         go=[{"p50_us": 6000.0, "p99_us": 9000.0, "p999_us": 9900.0}],
+    ),
+    server_row(
+        *("MPUB 200 × 200 B, 10 channels, consumed", "nsqfast-bench", "fsync before OK"),
+        *(DURABLE, (), 0, "redis-benchmark"),
+        nsqfast=[load(300e3, 1.0), load(400e3, 1.0)],
+        redis=[load(100e3, 4.0, 5.0), load(100e3, 4.0, 5.0)],
+    ),
+    server_row(
+        *("append + fdatasync, 4 KiB", "none", "–", DEVICE),
+        device=[{"commit_p50_us": 150.0, "commit_p99_us": 210.0}],
     ),
     server_row(
         *("start-up, empty", "none", "–", OTHER, (at_most("startup_seconds", 0.4),)),
@@ -96,6 +117,9 @@ def line(text, *words):
         (["MPUB", "memory"], "6.00 M (4.00 M–8.00 M) | 1.00 M (0–2.00 M) | × 4.00 | 9.00 M"),
         (["output buffer timeout 25 ms", "memory", "p50"], "× 0.0100"),
         (["ring"], "| ring | push and pop [full] | 1,000 | 2.00 | 1.00–4.00 |"),
+        (["consumed", "redis"], "350 k (300 k–400 k) | 100 k (100 k–100 k) | × 3.50 | 1.00 | 4.00"),
+        (["consumed", "redis"], "| 0.100 | 5.00 † |"),
+        (["append"], "| 150 (150–150) | 210 (210–210) |"),
         (["MPUB", "throughput, ratio"], "| ≥ 2 | 4.00 | met |"),
         (["MPUB", "≥ 4"], "| 4.00 | met |"),
         (["MPUB", "≤ 4"], "| 4.00 | met |"),
@@ -114,15 +138,23 @@ def test_every_figure_has_its_place(write, words, shown):
 def test_without_go_its_columns_are_empty_and_one_line_says_what_to_do(write):
     document = copy.deepcopy(DOCUMENT)
     for row in document["benchmarks"][0]["extra_info"]["rows"]:
-        del row["samples"]["go"]
+        row["samples"].pop("go", None)
     text = write(document)
     assert NO_GO in text
     assert NO_WRK not in text
+    assert NO_REDIS not in text
     assert NO_GO_HERE.partition("run ")[2].rstrip(".") in NO_GO
     assert "6.00 M (4.00 M–8.00 M) | – | – | 9.00 M" in line(text, "MPUB", "memory")
     # A bound of its own does not ask for Go.
     assert "Targets met: 1, missed: 0, not measured: 6." in text
     assert line(text, "MPUB", "throughput, ratio").endswith("| – | not measured |")
+
+
+def test_without_redis_one_line_says_what_to_do(write):
+    document = copy.deepcopy(DOCUMENT)
+    document["machine_info"]["nsqfast"]["Redis"] = "none"
+    assert NO_REDIS in write(document)
+    assert NO_REDIS_HERE.partition(": ")[2].rstrip(".") in NO_REDIS
 
 
 def test_how_figures_are_written():
