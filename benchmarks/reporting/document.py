@@ -43,7 +43,7 @@ Durability: *memory* is a memory queue large enough for all (a kill -9 loses it)
 is `--mem-queue-size=0` (a kill -9 loses nothing that was written, a power failure may), *fsync before OK*
 is `--mem-queue-size=0 --sync-every=1`; Go nsqd then syncs after each message, but answers that message
 before the sync that covers it. Durable rows count a message once, however many channels have it: with consumers
-when all channels have finished it, without, or where they lag, when its OK came. Redis has `appendonly yes` and
+when all channels have finished it, without, or with a slow one, when its OK came. Redis has `appendonly yes` and
 `appendfsync always`, a stream and a group: XADD with as many connections, and as many in the air as there are messages
 under way in NSQ's commands; "consumed" is XREADGROUP and XACK of two readers in Python. The disk alone is one file and
 one write at a time in the same folder. Start-up counts from the start of the process to the answer of GET /ping.

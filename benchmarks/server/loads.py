@@ -207,16 +207,18 @@ def exchange(broker: Broker, load: Publish, channels: int = 1) -> Sample:
 
 def keep_up(broker: Broker, load: Publish, channels: int) -> Sample:
     """Publish and consume for a time; what all channels have finished counts."""
-    report, meter = _exchange_for_a_time(broker, load, channels, f"--rdy={RDY}")
+    flags = (f"--rdy={RDY}", f"--channels={channels}")
+    report, meter = _exchange_for_a_time(broker, load, channels, *flags)
     return _flown(broker, report, meter, report["finished"] / channels)
 
 
 def lag(broker: Broker, load: Publish, channels: int) -> Sample | None:
-    """Publish for a time while a consumer of each channel takes one message at a time; what was published counts.
+    """Publish for a time while one consumer of one channel takes one message at a time; what was published counts.
 
     None where more than half was consumed: that is no lag.
     """
-    report, meter = _exchange_for_a_time(broker, load, channels, "--rdy=1", "--consumers=1")
+    flags = ("--rdy=1", "--consumers=1", "--channels=1")
+    report, meter = _exchange_for_a_time(broker, load, channels, *flags)
     sample = _flown(broker, report, meter, report["published"])
     return sample if 2 * report["finished"] < channels * report["published"] else None
 
@@ -225,7 +227,7 @@ def _exchange_for_a_time(
     broker: Broker, load: Publish, channels: int, *flags: str
 ) -> tuple[dict[str, Any], Meter]:
     broker.create(TOPIC, numbered(CHANNEL, channels))
-    flags = (*flags, f"--channel={CHANNEL}", f"--channels={channels}", FLUSH)
+    flags = (*flags, f"--channel={CHANNEL}", FLUSH)
     meter = Meter(broker.pid)
     report = nsqfast_bench(broker.tcp, "pubsub", *load.flags(), *flags)
     broker.wait_left(
