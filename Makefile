@@ -68,7 +68,7 @@ up: $(RUNS) ## start nsqlookupd, nsqd (ports 4150 and 4151, data in ./data) and 
 ## up ARGS=--demo-cluster: a cluster to look at in the page: two nsqd, topics that are well and others that are not
 ## up ARGS=--demo: send messages through a broker of its own and show them, then stop
 ## up ARGS=--demo-spark: the same with Spark: a load, an ingest, the table of what arrived; needs Java 17
-	@NSQFAST_ROOMS="core protocol storage broker server client bench" $(BUILD_EXT)
+	@NSQFAST_ROOMS="core commitlog protocol storage broker server client bench" $(BUILD_EXT)
 	@$(if $(findstring --demo-spark,$(ARGS)),$(IF_SPARK))
 	@$(BIN)/python -m $(if $(findstring --demo-spark,$(ARGS)),nsqfast.dev.demo_spark,nsqfast.dev.demo) $(ARGS)
 

@@ -1,0 +1,84 @@
+/* The calls by which the commit log reaches a disk, as a table, so that tests can put a simulated disk in their place.
+ * Each returns what the system call does, and sets errno. */
+#ifndef NSQFAST_FILES_H
+#define NSQFAST_FILES_H
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* O_DIRECT */
+#endif
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+typedef struct nsq_files nsq_files;
+struct nsq_files {
+    int (*open)(nsq_files *files, const char *path, int flags, int mode);
+    int (*close)(nsq_files *files, int fd);
+    ssize_t (*pread)(nsq_files *files, int fd, void *data, size_t size, int64_t at);
+    ssize_t (*pwrite)(nsq_files *files, int fd, const void *data, size_t size, int64_t at);
+    int (*fdatasync)(nsq_files *files, int fd);
+    int (*fsync)(nsq_files *files, int fd); /* of folders */
+    int (*mkdir)(nsq_files *files, const char *path);
+    int (*rename)(nsq_files *files, const char *from, const char *to);
+    int (*unlink)(nsq_files *files, const char *path);
+    int (*rmdir)(nsq_files *files, const char *path);
+    int64_t (*size)(nsq_files *files, int fd);
+};
+
+#ifdef O_DIRECT
+enum { NSQ_O_DIRECT = O_DIRECT };
+#else /* macOS: every write is followed by fdatasync */
+enum { NSQ_O_DIRECT = 0 };
+#endif
+
+static int nsq_real_open(nsq_files *files, const char *path, int flags, int mode) {
+    return open(path, flags | O_CLOEXEC, mode);
+}
+
+static int nsq_real_close(nsq_files *files, int fd) { return close(fd); }
+
+static ssize_t nsq_real_pread(nsq_files *files, int fd, void *data, size_t size, int64_t at) {
+    return pread(fd, data, size, (off_t)at);
+}
+
+static ssize_t nsq_real_pwrite(nsq_files *files, int fd, const void *data, size_t size, int64_t at) {
+    return pwrite(fd, data, size, (off_t)at);
+}
+
+static int nsq_real_fdatasync(nsq_files *files, int fd) {
+#ifdef F_FULLFSYNC /* macOS: fsync alone leaves it in the disk's own memory */
+    return fcntl(fd, F_FULLFSYNC);
+#else
+    return fdatasync(fd);
+#endif
+}
+
+static int nsq_real_fsync(nsq_files *files, int fd) { return fsync(fd); }
+
+static int nsq_real_mkdir(nsq_files *files, const char *path) { return mkdir(path, 0700); }
+
+static int nsq_real_rename(nsq_files *files, const char *from, const char *to) { return rename(from, to); }
+
+static int nsq_real_unlink(nsq_files *files, const char *path) { return unlink(path); }
+
+static int nsq_real_rmdir(nsq_files *files, const char *path) { return rmdir(path); }
+
+static int64_t nsq_real_size(nsq_files *files, int fd) {
+    struct stat found;
+    return fstat(fd, &found) < 0 ? -1 : (int64_t)found.st_size;
+}
+
+static inline nsq_files *nsq_real_files(void) {
+    static nsq_files real = {
+        nsq_real_open,  nsq_real_close, nsq_real_pread,  nsq_real_pwrite, nsq_real_fdatasync, nsq_real_fsync,
+        nsq_real_mkdir, nsq_real_rename, nsq_real_unlink, nsq_real_rmdir,  nsq_real_size,
+    };
+    return &real;
+}
+
+#endif

@@ -1,0 +1,1 @@
+"""Exports nothing to other modules."""
