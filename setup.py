@@ -53,9 +53,10 @@ SELDOM = """
     core.cyutility core.settings
     storage.engines storage.health storage.diskqueue.closing storage.diskqueue.deferred
     storage.diskqueue.recovery storage.diskqueue.segment
+    commitlog.folder
     broker.embedded broker.picker broker.shutdown broker.snapshot
     server.auth
-    dev.null_peer dev.probes dev.structures
+    dev.commit_rings dev.null_peer dev.probes dev.structures
 """.split()
 LDFLAGS = ["-pthread"]
 MACROS = []

@@ -30,12 +30,6 @@ struct nsq_files {
     int64_t (*size)(nsq_files *files, int fd);
 };
 
-#ifdef O_DIRECT
-enum { NSQ_O_DIRECT = O_DIRECT };
-#else /* macOS: every write is followed by fdatasync */
-enum { NSQ_O_DIRECT = 0 };
-#endif
-
 static int nsq_real_open(nsq_files *files, const char *path, int flags, int mode) {
     return open(path, flags | O_CLOEXEC, mode);
 }
@@ -50,13 +44,7 @@ static ssize_t nsq_real_pwrite(nsq_files *files, int fd, const void *data, size_
     return pwrite(fd, data, size, (off_t)at);
 }
 
-static int nsq_real_fdatasync(nsq_files *files, int fd) {
-#ifdef F_FULLFSYNC /* macOS: fsync alone leaves it in the disk's own memory */
-    return fcntl(fd, F_FULLFSYNC);
-#else
-    return fdatasync(fd);
-#endif
-}
+static int nsq_real_fdatasync(nsq_files *files, int fd) { return fdatasync(fd); }
 
 static int nsq_real_fsync(nsq_files *files, int fd) { return fsync(fd); }
 

@@ -4,8 +4,7 @@ from libc.stdint cimport int64_t
 
 
 cdef extern from "commitlog/files.h" nogil:
-    enum:
-        O_DIRECT "NSQ_O_DIRECT"          # 0 where there is none
+    const int O_DIRECT
 
     ctypedef struct FileTable "nsq_files":
         int (*open)(FileTable *files, const char *path, int flags, int mode) noexcept

@@ -2,43 +2,93 @@
 
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
-from nsqfast._ext.commitlog.files cimport Files
+from nsqfast._ext.commitlog.folder cimport RingFolder
+from nsqfast._ext.core.histogram cimport Steps
+from nsqfast._ext.core.memory cimport Account
+
+
+cdef extern from "commitlog/commit.h" nogil:
+    ctypedef struct Committer "nsq_committer":
+        pass
+
+
+ctypedef struct CommitFigures:
+    uint64_t commits            # batches committed
+    uint64_t records            # in them
+    uint64_t bytes              # of these batches, with padding
+    uint64_t failed_count       # writes that failed
+    uint64_t largest            # bytes of the largest batch
+    Steps times                 # that their writes took
+
+
+ctypedef struct Buffer:
+    char *data                  # begins with room for a batch's header; NULL = none yet
+    size_t capacity
 
 
 cdef class CommitRing:
     cdef readonly uint64_t filling       # the number of the batch that records go to now
-    cdef readonly uint64_t committed     # all records that went to batches up to this one are on disk
+    cdef readonly uint64_t committed     # all batches up to this one are on disk
     cdef readonly uint64_t needed_from   # no record of a batch before this one is needed any more
     cdef readonly int failed             # the errno that ended it for good; 0 = none
-    cdef readonly Files files
+    cdef CommitFigures figures
+    cdef RingFolder folder
+    cdef Committer *committer            # NULL after close()
+    cdef Account *account
+    cdef Buffer[2] buffers
+    cdef int side                        # which of them is filled; the other one is what is in flight
+    cdef size_t used                     # bytes of the filling batch, its header included
+    cdef uint32_t count                  # its records
+    cdef uint32_t align                  # batches start on multiples of it
+    cdef bint is_in_flight
+    cdef bint is_second                  # what is in flight failed in another quarter
+    cdef int failing                     # the errno that `failed` becomes when the head is written
+    cdef int quarter                     # behind the last batch that was handed over: where the next one begins ...
+    cdef uint64_t offset                 # ... if it fits there
+    cdef uint64_t[4] last                # the last batch in each quarter; 0 = none
+    cdef uint64_t kept_from              # the needed_from that is on disk
+    cdef uint32_t previous               # the CRC of the header of the last committed batch; 0 = unknown
 
+    # Go on from there: set by recovery, before the first append.
+    cdef int go_on(
+        self, uint64_t committed, uint64_t needed_from, uint32_t previous, int quarter, uint64_t offset
+    ) except -1
     # Reserve a record and return where its payload goes, which the caller fills before anything else is called.
     # OSError: the ring has failed, or the record does not fit (EMSGSIZE; see room()). MemoryError.
     cdef char *append(
         self, uint8_t kind, uint8_t flags, uint16_t extra, uint32_t subject, size_t size
     ) except NULL
-    # Bytes of payload that one more record may have in the filling batch.
+    # Bytes of payload that one more record may have in the filling batch; at 0 not even an empty one may fit.
     cdef size_t room(self) noexcept
     # The end of a turn: hand the filling batch to the thread, unless it is empty, one is in flight, or it has to wait
-    # for a checkpoint. Return whether a write runs. Before a batch that finds no free quarter an empty batch may be
-    # written: that one takes the filling batch's number, and `filling` grows by one although nothing was handed over.
+    # for a checkpoint. Return whether a write runs.
     cdef bint commit(self, int64_t wall_ns) except -1
     # When fileno() is readable: take the result; after an error the batch is submitted again elsewhere. Return whether
     # `committed` moved or `failed` was set.
     cdef bint end_write(self) except -1
     # An eventfd; -1 when stepped.
     cdef int fileno(self)
-    # Block until the batch is committed, at most so long; < 0: as long as it takes. Return whether it is. Hands over
-    # the filling batch if need be.
+    # Block until the batch is committed, at most so long; < 0: as long as it takes. Return whether it is; False at once
+    # where it has to wait for a checkpoint, or the ring has failed. Hands over the filling batch if need be.
     cdef bint wait(self, uint64_t sequence, int timeout_ms) except -1
     # Nothing before this batch is needed any more. A smaller number than before changes nothing; a larger one than
     # `filling` is our fault.
     cdef int checkpoint(self, uint64_t needed_from) except -1
     # Whether the filling batch has to wait until checkpoint() moves.
     cdef bint is_full(self) noexcept
-    # Share of the ring that is needed, 0 to 1: it cannot be written to before checkpoint() moves.
+    # Share of the good quarters that cannot be written to before checkpoint() moves, 0 to 1.
     cdef double fill(self)
     # End the thread, after the write in flight, and close the files. What was not handed over is lost.
     cdef int close(self)
     # Of a ring with is_stepped=True, which has no thread: run the write in flight now. Return whether there was one.
     cdef bint step(self) except -1
+
+    cdef int grow(self, size_t size) except -1
+    cdef int find_quarter(self, size_t size) noexcept
+    cdef int next_quarter(self) noexcept
+    cdef int submit(self, int quarter, int64_t wall_ns) except -1
+    cdef void place_job(self, int quarter) noexcept
+    cdef void submit_again(self, int error) noexcept
+    cdef void note_committed(self) noexcept
+    cdef void give_back(self) noexcept
+    cdef int finish_write(self, int64_t until_ns) except -1

@@ -101,6 +101,14 @@ cdef enum:
     LOST_SHOWN = 20
 
 
+# The commit log.
+cdef enum:
+    # Bytes of a quarter of its ring, which is also the largest batch. Less than a few batches would be full all the time ...
+    RING_QUARTER_SIZE_MIN = 16384
+    # ... and more takes longer to read at a start than a start should take.
+    RING_QUARTER_SIZE_MAX = 1073741824
+
+
 # Limits of one peek at the waiting messages (/channel/peek).
 cdef enum:
     # Messages in one answer.

@@ -10,7 +10,7 @@ from support import imports
 from support.imports import ROOT
 
 # Rooms of a broker. What stands in those above has names of plain words, such as Next and Loop; no broker has it.
-ROOMS = ("core", "protocol", "storage", "broker", "server")
+ROOMS = ("core", "commitlog", "protocol", "storage", "broker", "server")
 # What others may know of the room `storage`; the rest of it is an engine's own.
 CONTRACT = {
     f"nsqfast._ext.storage.{name}" for name in ("engine", "engines", "scan", "disposal", "health")
