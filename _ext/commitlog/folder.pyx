@@ -13,7 +13,7 @@ import os
 
 from nsqfast._ext.commitlog.files cimport O_DIRECT
 from nsqfast._ext.commitlog.format cimport (
-    EPOCH_SIZE, HEAD_SIZE, QUARTER_COUNT, RING_VERSION, crc_prepare, epoch_seed, head_seal, is_head,
+    EPOCH_SIZE, HEAD_SIZE, QUARTER_COUNT, RING_VERSION, SEQUENCE_MAX, crc_prepare, epoch_seed, head_seal, is_head,
 )
 from nsqfast._ext.core.limits cimport RING_QUARTER_SIZE_MAX, RING_QUARTER_SIZE_MIN
 from nsqfast.errors import OptionsError
@@ -191,6 +191,8 @@ cdef class RingFolder:
         self.quarter_size = self.head.quarter_size
         if self.quarter_size % PAGE_SIZE or not RING_QUARTER_SIZE_MIN <= self.quarter_size <= RING_QUARTER_SIZE_MAX:
             self.refuse(f"{self.path}/head", f"says that a quarter has {self.quarter_size} bytes")
+        if not 1 <= self.head.needed_from < SEQUENCE_MAX:
+            self.refuse(f"{self.path}/head", f"says that batch {self.head.needed_from} is needed")
         if self.count_good() == 0:
             self.refuse(f"{self.path}/head", "says that writing failed in every quarter")
         self.epoch_seed = epoch_seed(self.head.epoch)

@@ -13,6 +13,8 @@ cdef extern from "commitlog/format.h" nogil:
         BATCH_HEADER_SIZE "sizeof(nsq_batch)"
         RECORD_HEADER_SIZE "sizeof(nsq_record)"
 
+    const uint64_t SEQUENCE_MAX "NSQ_SEQUENCE_MAX"
+
     ctypedef struct Head "nsq_head":
         uint32_t version
         uint64_t generation

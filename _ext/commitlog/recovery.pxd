@@ -48,7 +48,7 @@ cdef class Recovery:
     cdef readonly bint is_torn           # the beginning of a batch behind it was found, which was cut off
     # (path, start, end, (first sequence, last sequence)) of what was damaged: bytes of that file, and the batches that
     # they belong to; (0, 0) for bytes that cannot be read and may belong to none. Complete when next() returned False.
-    cdef readonly list damaged
+    cdef readonly list damaged           # such tuples
     cdef RingFolder folder
 
     cdef Found *found                    # headers, in the order of their batches; one for each when chosen

@@ -1,16 +1,15 @@
 """What a start finds in a ring.
 
 One write is in flight at a time, so a batch's header proves that all batches before it were on disk: a bad one among
-them is damaged, and what is whole of it is handed out. The last header alone proves nothing of itself: a bad batch there
-is torn, its OKs were never given, and it is cut off.
+them is damaged, and what is whole of it is handed out. The last header proves nothing of its own batch: where that is
+not whole it is torn, was never answered, and is cut off.
 
     scan: every header in the ring ─► choose: one for each number ─► next(): its records, a batch at a time
                                                                        └─ damaged or missing: salvage.h
 """
 
-from libc.stdint cimport int64_t
 from libc.stdlib cimport free, qsort, realloc
-from libc.string cimport memcpy, memmove, memset
+from libc.string cimport memmove
 
 from nsqfast._ext.commitlog.files cimport Files
 from nsqfast._ext.commitlog.format cimport (

@@ -48,6 +48,15 @@ def crc32c(bytes data, uint32_t crc=0):
     )
 
 
+def sum_many(bytes data, int count):
+    """Compute the sum of the data so many times, from the last one's; return the last."""
+    cdef uint32_t crc = 0
+    cdef int i
+    for i in range(count):
+        crc = crc_run(crc, <char *> data, <size_t> len(data))
+    return crc
+
+
 cdef class FaultyFiles(Files):
     """The real files, whose calls fail when they are told to; see faulty_files.h."""
     cdef FaultyTable faulty
@@ -108,6 +117,15 @@ cdef class OpenRing:
     def append(self, bytes payload, uint8_t kind=1, uint8_t flags=0, uint16_t extra=0, uint32_t subject=0):
         """Return the number of the batch that it went to."""
         memcpy(self.ring.append(kind, flags, extra, subject, <size_t> len(payload)), <char *> payload, len(payload))
+        return self.ring.filling
+
+    def append_many(self, bytes payload, int count):
+        """Append so many; return the number of the batch that the last went to."""
+        cdef int i
+        cdef char *data = payload
+        cdef size_t size = <size_t> len(payload)
+        for i in range(count):
+            memcpy(self.ring.append(1, 0, 0, 0, size), data, size)
         return self.ring.filling
 
     def room(self):

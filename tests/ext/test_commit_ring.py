@@ -8,9 +8,9 @@ import select
 import pytest
 from nsqfast._ext.core.memory import Memory
 from nsqfast._ext.dev.commit_rings import FaultyFiles, OpenRing
-from nsqfast.errors import OptionsError
 
 from models import commit_ring
+from nsqfast.errors import OptionsError
 from support.seeds import seeds
 
 QUARTER = 64 * 1024

@@ -5,10 +5,10 @@ then is read back, and what was read before is the same again.
 """
 
 from nsqfast._ext.dev.commit_rings import FaultyFiles, OpenRing
-from nsqfast.errors import OptionsError
 
 from fuzz.common import empty_folder, guarded
 from models import commit_ring
+from nsqfast.errors import OptionsError
 
 EPOCH = bytes(range(16))
 QUARTER = 16384
@@ -21,8 +21,8 @@ WORDS = [
 ]
 RECORDS = [(1, 0, 0, 7, b"one"), (2, 3, 4, 5, b"two" * 30)]
 HEAD = commit_ring.encode_head(EPOCH, QUARTER, 1)
-# Of an input the first byte says where the rest goes: bit 7 into the head; else bits 0 to 1 are the quarter, bits 2 to
-# 4 the page, and with bit 5 the sums of what looks like a batch or record there are made right.
+# Of an input the first byte says where the rest goes: bit 7 into the head; else bits 0 and 1 are the quarter, bits 2
+# and 3 the page. With bit 5 the sums of what looks like a head, batch or record there are made right.
 TO_HEAD, MAKE_RIGHT = 128, 32
 
 
@@ -64,7 +64,8 @@ def seeds():
     batch = commit_ring.encode_batch(EPOCH, 3, 8192, RECORDS, needed_from=2, align=512)
     moved = commit_ring.encode_batch(EPOCH, 3, 1 << 48, RECORDS, align=8)
     return [
-        bytes([TO_HEAD]) + HEAD[:64],
+        bytes([TO_HEAD]) + HEAD,
+        bytes([TO_HEAD | MAKE_RIGHT]) + HEAD[:88],
         bytes([2 << 2 | MAKE_RIGHT]) + batch,
         bytes([1]) + moved,
         bytes([0]) + batch,
@@ -75,7 +76,11 @@ def seeds():
 def write(folder, data):
     kind, rest = data[0], data[1:][:QUARTER]
     if kind & TO_HEAD:
-        (folder / "head").write_bytes(rest.ljust(8192, b"\0")[:8192])
+        head = bytearray(rest.ljust(8192, b"\0")[:8192])
+        if kind & MAKE_RIGHT:
+            head[4:8] = commit_ring.HEAD_MAGIC
+            head[:4] = commit_ring.crc32c(head[4:4096]).to_bytes(4, "little")
+        (folder / "head").write_bytes(head)
         return
     quarter, start = kind & 3, 4096 * (kind >> 2 & 3)
     if kind & MAKE_RIGHT:
@@ -112,7 +117,7 @@ def check(data):
         ring = open_ring(folder)
     except OptionsError as error:
         assert data[0] & TO_HEAD
-        assert "\n" not in str(error)  # noqa: PT017
+        assert "\n" not in str(error)
         return
     found = read(ring)
     ring.append(b"next", 9)
