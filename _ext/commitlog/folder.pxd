@@ -34,9 +34,11 @@ cdef class RingFolder:
     cdef int open_head(self, uint32_t align) except -1
     cdef int open_quarter(self, int quarter) except -1
     cdef int read_head(self) except -1
+    cdef int keep_head(self) except -1
     cdef int refuse(self, str path, str what) except -1
     cdef int refuse_missing(self, str path) except -1
     cdef int check(self, int result, str path) except -1
+    cdef int raise_error(self, int error, str path) except -1
     cdef str quarter_path(self, int quarter)
     cdef bint is_bad(self, int quarter) noexcept
     cdef int count_good(self) noexcept

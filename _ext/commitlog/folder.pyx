@@ -58,6 +58,7 @@ cdef class RingFolder:
         self.sync_folder(os.path.dirname(os.path.abspath(self.path)))
         self.open_head(align)
         self.read_head()
+        self.keep_head()
         for i in range(QUARTER_COUNT):
             self.open_quarter(i)
 
@@ -101,8 +102,7 @@ cdef class RingFolder:
                 part = min(size - at, <uint64_t> PIECE_SIZE)
                 written = self.table.pwrite(self.table, fd, self.block, part, at)
                 self.check(-1 if written < 0 else 0, path)
-                if <uint64_t> written < part:
-                    raise OSError(EIO, os.strerror(EIO), path)
+                self.raise_error(EIO if <uint64_t> written < part else 0, path)
                 at += part
             self.check(self.table.fdatasync(self.table, fd), path)
         finally:
@@ -198,6 +198,17 @@ cdef class RingFolder:
         self.epoch_seed = epoch_seed(self.head.epoch)
         return 0
 
+    cdef int keep_head(self) except -1:
+        """Before anything follows from it: what was read may be the kernel's copy of a write that a kill left unsynced.
+        Its own block is written again, with the same bytes, since the other one may be all that the disk has."""
+        cdef int error
+        head_seal(self.block, &self.head)
+        if self.is_dsync:
+            error = errno if self.table.fdatasync(self.table, self.head_fd) < 0 else 0
+        else:
+            error = self.write_durably(self.head_fd, self.block, HEAD_SIZE, self.head.generation % 2 * HEAD_SIZE)
+        return self.raise_error(error, f"{self.path}/head")
+
     cdef int refuse(self, str path, str what) except -1:
         raise OptionsError(
             f"{path} {what}: restore the folder from a copy, or move it away to start without what it holds"
@@ -209,8 +220,11 @@ cdef class RingFolder:
         return self.check(-1, path)
 
     cdef int check(self, int result, str path) except -1:
-        if result < 0:
-            raise OSError(errno, os.strerror(errno), path)
+        return self.raise_error(errno if result < 0 else 0, path)
+
+    cdef int raise_error(self, int error, str path) except -1:
+        if error:
+            raise OSError(error, os.strerror(error), path)
         return 0
 
     # In use
@@ -252,9 +266,7 @@ cdef class RingFolder:
         self.head.failed[quarter] = sequence
         at = self.draft_head(self.head.needed_from)
         error = self.write_durably(self.head_fd, self.block, HEAD_SIZE, at)
-        if error:
-            raise OSError(error, os.strerror(error), f"{self.path}/head")
-        return 0
+        return self.raise_error(error, f"{self.path}/head")
 
     cdef int write_durably(self, int fd, const char *data, size_t size, int64_t at) noexcept:
         """Return an errno or 0."""

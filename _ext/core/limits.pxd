@@ -103,7 +103,7 @@ cdef enum:
 
 # The commit log.
 cdef enum:
-    # Bytes of a quarter of its ring, which is also the largest batch. One of a few batches would be full all the time ...
+    # Bytes of a quarter of its ring, and of the largest batch. A smaller one would be full all the time ...
     RING_QUARTER_SIZE_MIN = 16384
     # ... and more takes longer to read at a start than a start should take.
     RING_QUARTER_SIZE_MAX = 1073741824

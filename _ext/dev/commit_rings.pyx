@@ -51,8 +51,7 @@ def crc32c(bytes data, uint32_t crc=0):
 def sum_many(bytes data, int count):
     """Compute the sum of the data so many times, from the last one's; return the last."""
     cdef uint32_t crc = 0
-    cdef int i
-    for i in range(count):
+    for _ in range(count):
         crc = crc_run(crc, <char *> data, <size_t> len(data))
     return crc
 
@@ -121,10 +120,9 @@ cdef class OpenRing:
 
     def append_many(self, bytes payload, int count):
         """Append so many; return the number of the batch that the last went to."""
-        cdef int i
         cdef char *data = payload
         cdef size_t size = <size_t> len(payload)
-        for i in range(count):
+        for _ in range(count):
             memcpy(self.ring.append(1, 0, 0, 0, size), data, size)
         return self.ring.filling
 

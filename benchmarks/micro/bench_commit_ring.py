@@ -1,4 +1,4 @@
-"""The commit ring on a real disk, and its sums. Disks differ from minute to minute: compare figures of one run alone."""
+"""The commit ring on a real disk, and its sums. Disks change from minute to minute: compare within one run."""
 
 import mmap
 import os
