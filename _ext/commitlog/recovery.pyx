@@ -152,7 +152,8 @@ cdef class Recovery:
                 self.folder.read_quarter(quarter, start, self.data, size, self.damaged)
                 self.scan_piece(quarter, start, size)
                 start += size
-        qsort(self.found, self.count, sizeof(Found), compare)
+        if self.count:
+            qsort(self.found, self.count, sizeof(Found), compare)
         return 0
 
     cdef int scan_piece(self, int quarter, uint64_t start, size_t size) except -1:
@@ -216,7 +217,8 @@ cdef class Recovery:
                 behind = &self.found[chosen]
             end = start
         self.count -= chosen
-        memmove(self.found, self.found + chosen, self.count * sizeof(Found))
+        if self.count:
+            memmove(self.found, self.found + chosen, self.count * sizeof(Found))
         self.note_ends()
         return 0
 

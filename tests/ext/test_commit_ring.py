@@ -311,6 +311,37 @@ def test_the_last_good_quarter_is_not_left(open_ring):
     assert ring.failed == errno.EIO
 
 
+def test_a_quarter_that_cannot_be_erased_at_a_start(open_ring):
+    commit(open_ring(), b"kept")
+    files = FaultyFiles()
+    files.fail_writes(errno.EIO)
+    ring = open_ring(files=files)
+    assert ring.bad() == [0]
+    assert payloads(ring) == [b"kept"]
+    commit(ring, b"elsewhere")
+    ring.close()
+    ring = open_ring()
+    assert (ring.bad(), payloads(ring)) == ([0], [b"kept", b"elsewhere"])
+
+
+def test_a_start_without_direct_writes_syncs_what_it_believes(open_ring):
+    """The last process may have been killed before its sync, and a page that is clean is not written by one."""
+    files = FaultyFiles()
+    files.refuse_direct(1)
+    commit(open_ring(files=files), b"kept")
+    before = files.counts()
+    files.fail_syncs(0, errno.EIO)  # of the head, of the last batch
+    ring = open_ring(files=files)
+    assert ring.bad() == [0]
+    assert payloads(ring) == [b"kept"]
+    # The head twice, the second time with the bad quarter; the batch once; what is behind that is not touched.
+    now = files.counts()
+    assert [now[i][0] - before[i][0] for i in (0, 4)] == [1, 2]
+    files.fail_syncs(errno.EIO)
+    with pytest.raises(OSError, match=r"Input/output error: .*log/head"):
+        open_ring(files=files)
+
+
 @pytest.mark.parametrize("how", [1, 2])
 def test_direct_writes_are_refused(open_ring, how):
     files = FaultyFiles()
