@@ -58,7 +58,8 @@ cdef class Recovery:
 
     cdef uint64_t following              # the next batch to be handed out
     cdef size_t index                    # of the first of `found` that is not before it
-    cdef Range[6] ranges                 # to be searched for the batches salvage.first to salvage.last
+    cdef uint64_t missing_last           # of the batches that are searched for; the first one is salvage.first
+    cdef Range[6] ranges                 # where they may be
     cdef int range_count
     cdef int range_index                 # the next one
 

@@ -359,7 +359,7 @@ cdef class Recovery:
         """Search for all batches before this one: each range in turn."""
         cdef Found *before = NULL
         self.salvage.first = self.following
-        self.salvage.last = found.sequence - 1
+        self.salvage.last = self.missing_last = found.sequence - 1
         if self.index > 0 and self.found[self.index - 1].sequence == self.following - 1:
             before = &self.found[self.index - 1]
         self.find_ranges(before, found, found.sequence - self.following)
@@ -371,7 +371,7 @@ cdef class Recovery:
 
     cdef bint load_range(self) except -1:
         cdef Range *range_ = &self.ranges[self.range_index]
-        cdef uint64_t last = self.salvage.last
+        cdef uint64_t last = self.missing_last
         self.range_index += 1
         if self.is_failed(range_.quarter, self.salvage.first):
             return False

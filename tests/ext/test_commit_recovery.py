@@ -374,6 +374,21 @@ def test_two_headers_of_one_number(folder):
     assert open_and_read(folder.path) == ((1, 3, False), dict.fromkeys((1, 2, 3), RECORDS), [])
 
 
+def test_what_is_missing_behind_a_bad_quarter(folder):
+    """A search that a bad quarter limits is limited there alone."""
+    folder.add()
+    folder.write_head(failed=(3, 0, 0, 0))
+    folder.add()
+    folder.write(*folder.spans[2][:2], bytes(64))
+    folder.add(quarter=1)
+    folder.write(1, 0, bytes(64))
+    folder.add()
+    state, found, damaged = open_and_read(folder.path)
+    assert (state, found) == ((1, 4, False), dict.fromkeys(range(1, 5), RECORDS))
+    assert covers(folder, damaged, 0, folder.spans[2][1])
+    assert covers(folder, damaged, 1, 0)
+
+
 # Stale
 
 
