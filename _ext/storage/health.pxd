@@ -33,6 +33,8 @@ cdef class Health:
     cdef readonly uint64_t written_bytes   # of records, since the start
     cdef readonly uint64_t read_bytes
     cdef readonly uint64_t unreadable_bytes    # skipped because the disk did not return them
+    cdef int64_t read_at_ns        # when a read that waited for the disk succeeded last
+    cdef int64_t asked_at_ns       # when the disk was asked last whether it returns anything
 
     cdef OSError fail(self, str operation, str path, int error)    # the caller raises it
     cdef int fail_reading(self, str path, object error) except -1
@@ -41,6 +43,6 @@ cdef class Health:
     cdef int synced(self) except -1
     cdef int refused(self, uint64_t count) except -1
     cdef int forget(self, str path) except -1
-    cdef int give_up(self, str path, int error, uint64_t size) except -1
+    cdef int give_up(self, str path, int error, str ranges, uint64_t size) except -1
     cdef int update_is_failing(self) except -1
     cdef Trouble trouble(self, str operation)

@@ -114,10 +114,10 @@ cdef class Health:
         self.note_success("write", path, monotonic_ns())
         return 0
 
-    cdef int give_up(self, str path, int error, uint64_t size) except -1:
-        """So many bytes are skipped; reported until the next successful write."""
+    cdef int give_up(self, str path, int error, str ranges, uint64_t size) except -1:
+        """So many bytes are skipped; reported until the next successful write. ranges: '8192-12288, ...'."""
         self.unreadable_bytes += size
-        self.given_up = f"read {path}: {reason(error)}"
+        self.given_up = f"read {path}: {reason(error)} at {ranges}"
         return self.update_is_failing()
 
     cdef int was_read(self, str path) except -1:

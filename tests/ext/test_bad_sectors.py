@@ -7,6 +7,7 @@ import shutil
 
 import pytest
 from nsqfast._ext.storage.diskqueue.queue import DiskQueue
+from nsqfast._ext.storage.diskqueue.unreadable import parse_unread
 
 from support.bad_sectors import BadSectors
 from support.server import start_nsqd
@@ -30,6 +31,8 @@ DRAIN = """
 import json, sys
 from nsqfast._ext.storage.diskqueue.queue import DiskQueue
 from nsqfast._ext.storage.diskqueue.syncer import Syncer
+from nsqfast._ext.storage.diskqueue.unreadable import set_read_retry
+set_read_retry(0)
 syncer = Syncer()
 queue = DiskQueue(sys.argv[1], "q", syncer, 1 << 30, 2500)
 depth = queue.depth
@@ -38,6 +41,37 @@ left = queue.depth
 text = syncer.health.text
 queue.put(b"next")
 print(json.dumps([depth, found, left, text, syncer.health.text, syncer.health.unreadable_bytes, len(queue.get()[2])]))
+"""
+
+HEALED = """
+import json, os, sys
+from nsqfast._ext.storage.diskqueue.queue import DiskQueue
+from nsqfast._ext.storage.diskqueue.syncer import Syncer
+queue = DiskQueue(sys.argv[1], "q", Syncer(), 1 << 30, 2500)
+open(os.environ["NSQ_BAD_SECTORS"], "w").close()
+print(json.dumps([[int(body[:8]) for _, _, body, _ in iter(queue.get, None)], queue.depth]))
+"""
+
+# What take() says again and again, until the list of bad sectors is empty, and what it has then.
+RETRY = """
+import json, os, sys
+from nsqfast._ext.storage.diskqueue.queue import DiskQueue
+from nsqfast._ext.storage.diskqueue.syncer import Syncer
+from nsqfast._ext.storage.diskqueue.unreadable import set_read_retry
+set_read_retry(int(sys.argv[2]))
+queue = DiskQueue(sys.argv[1], "q", Syncer(), 1 << 30, 2500)
+for number in range(20):
+    queue.put(b"%08d" % number, id=number + 1)
+errors = []
+with open(os.environ["NSQ_BAD_SECTORS"], "w") as bad:
+    print(sys.argv[3], file=bad)
+for _ in range(5):
+    try:
+        queue.get()
+    except OSError as error:
+        errors.append(error.errno)
+open(os.environ["NSQ_BAD_SECTORS"], "w").close()
+print(json.dumps([errors, [int(body) for _, _, body, _ in iter(queue.get, None)], queue.depth]))
 """
 
 pytestmark = pytest.mark.skipif(
@@ -132,12 +166,33 @@ def test_a_body_that_cannot_be_read_does_not_hide_the_next_record(folder, bad):
     assert depth == 4
     assert found == [0, 2, 3]
     assert left == 0
-    assert text == f"NOK - read {data_path(folder)}: input/output error"
+    sector = f"{MiB}-{MiB + 4096}"
+    assert text == f"NOK - read {data_path(folder)}: input/output error at {sector}"
     assert later == "OK"
     assert lost == 4096
     saved = (folder / "q.diskqueue.000000.dat.bad").read_bytes()
     assert saved[: MiB - SIZE] == record(1, 2 * MiB)[: MiB - SIZE]
     assert len(saved) == 2 * MiB
+
+
+def test_without_hard_links_the_rest_is_delivered(folder, bad):
+    data_path(folder).write_bytes(b"".join(map(record, range(COUNT))))
+    bad.set((data_path(folder), 8192, 12_288))
+    no_links = (
+        "import os\ndef link(*_): raise OSError(1, 'Operation not permitted')\nos.link = link\n"
+    )
+    found = json.loads(bad.run(no_links + DRAIN, str(folder)))[1]
+    assert found == without((8192, 12_288))
+    assert not list(folder.glob("*.unread-*"))
+
+
+@pytest.mark.parametrize(
+    "name", ["q.dat", "q.dat.unread-", "q.dat.unread-7", "q.dat.unread-7-7", "q.dat.unread-x-9"]
+)
+def test_other_names_are_of_no_unread_bytes(name):
+    assert parse_unread("/d/q.dat.unread-0-7") == ("/d/q.dat", 0, 7)
+    with pytest.raises(ValueError, match="names no bytes"):
+        parse_unread(name)
 
 
 def consume(server, count):
@@ -152,7 +207,7 @@ def consume(server, count):
 
 
 def test_a_running_broker_goes_over_a_bad_sector(folder, bad):
-    with bad.nsqd(folder, "--mem-queue-size=0") as server:
+    with bad.nsqd(folder, "--mem-queue-size=0", retry_ns=0) as server:
         with Client(server.tcp) as client:
             client.sub("t", "c", ready_count=0)
             client.mpub("t", map(body, range(COUNT)))
@@ -164,8 +219,8 @@ def test_a_running_broker_goes_over_a_bad_sector(folder, bad):
         server.wait_for_line("input/output error at 8192-12288, going on at 12400")
         answer = get(server.http, "/ping")
         assert answer.status == 500
-        assert answer.body.decode() == f"NOK - read {path}: input/output error"
-        assert server.stderr.count("input/output error") == 1
+        assert answer.body.decode() == f"NOK - read {path}: input/output error at 8192-12288"
+        assert server.stderr.count("reading at 8000 of") == 1
         with Client(server.tcp) as client:
             client.pub("t", body(COUNT))
         assert consume(server, 1) == [COUNT]
@@ -179,8 +234,163 @@ def test_a_broker_starts_on_a_bad_sector(folder, bad):
     (folder / "nsqd.dat").write_text(json.dumps({"topics": [topic], "version": "1.3.0"}))
     bad.set((data_path(folder, name="t:c"), 0, 4096))
     left = without((0, 4096))
-    with bad.nsqd(folder, "--mem-queue-size=0") as server:
+    with bad.nsqd(folder, "--mem-queue-size=0", retry_ns=0) as server:
         assert consume(server, len(left)) == left
+
+
+@pytest.mark.parametrize(
+    ("retry_ns", "bad_files", "others"),
+    [(0, ".dat", ()), (10**12, "000.dat", ("u.diskqueue.000000.dat",))],
+    ids=["the device returns nothing", "it is too early"],
+)
+def test_nothing_is_given_up(folder, bad, retry_ns, bad_files, others):
+    """However often it is tried: a device that returns nothing is no damage, nor is what has failed for a moment."""
+    for name in others:
+        (folder / name).write_bytes(bytes(4096))
+    line = f"{bad_files} 0 {1 << 40} {errno.EIO}"
+    errors, found, depth = json.loads(bad.run(RETRY, str(folder), str(retry_ns), line))
+    assert errors == [errno.EIO] * 5
+    assert found == list(range(20))
+    assert depth == 0
+    assert not list(folder.glob("*.bad"))
+    assert not list(folder.glob("*.unread-*"))
+
+
+def test_a_record_that_a_start_could_not_count_is_delivered(folder, bad):
+    """It is read again, and one more than was counted is there."""
+    data_path(folder).write_bytes(b"".join(map(record, range(COUNT))))
+    bad.set((data_path(folder), 8192, 12_288))
+    found, depth = json.loads(bad.run(HEALED, str(folder)))
+    assert sorted(found) == list(range(COUNT))
+    assert depth == 0
+
+
+def fail_all(bad, folder, name="t:c"):
+    """Nothing of the queue's files can be read; others can."""
+    bad.set(*[(path, 0, 1 << 40) for path in sorted(folder.glob(f"{name}.diskqueue.0*.dat"))])
+
+
+@pytest.mark.parametrize("is_cold", [False, True], ids=["cached", "cold"])
+def test_reads_that_fail_for_a_while_lose_nothing(folder, bad, tmp_path, is_cold):
+    """A queue of small files, none of which can be read for a time, while the device returns others."""
+    flags = ("--mem-queue-size=0", "--max-bytes-per-file=4000")
+    with bad.nsqd(folder, *flags, cold=tmp_path / "cold" if is_cold else None) as server:
+        with Client(server.tcp) as client:
+            client.sub("t", "c", ready_count=0)
+            client.mpub("t", map(body, range(200)))
+            client.barrier()
+        assert len(list(folder.glob("t:c.diskqueue.0*.dat"))) >= 10
+        fail_all(bad, folder)
+        with Client(server.tcp) as client:
+            client.sub("t", "c", ready_count=1)
+            server.wait_for_line("dat: input/output error")
+            assert get(server.http, "/ping").status == 500
+            bad.set()
+            for number in range(200):
+                message = client.read_message()
+                assert int(message.body[:8]) == number
+                client.fin(message)
+        assert get(server.http, "/ping").body == b"OK"
+    assert not list(folder.glob("*.bad"))
+    assert not list(folder.glob("*.unread-*"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_cold", [False, True], ids=["cached", "cold"])
+def test_bad_sectors_in_two_files_are_given_up_in_time(folder, bad, tmp_path, is_cold):
+    """What follows the first one cannot be counted before the second one has failed for as long."""
+    flags = ("--mem-queue-size=0", "--max-bytes-per-file=20000")
+    cold = tmp_path / "cold" if is_cold else None
+    with bad.nsqd(folder, *flags, cold=cold, retry_ns=10**9) as server:
+        with Client(server.tcp) as client:
+            client.sub("t", "c", ready_count=0)
+            client.mpub("t", map(body, range(COUNT)))
+            client.barrier()
+        paths = [data_path(folder, number, name="t:c") for number in (0, 2)]
+        bad.set((paths[0], 8192, 12_288), (paths[1], 4096, 4608))
+        left = without((8192, 12_288), (44_096, 44_608))
+        assert consume(server, len(left)) == left
+        assert server.stderr.count("input/output error at 8192-12288, going on at") == 1
+        assert server.stderr.count("input/output error at 4096-4608, going on at") == 1
+        assert topic_stats(server.http, "t")["channels"]["c"]["depth"] == 0
+
+
+def write_topic(folder):
+    topic = {"name": "t", "paused": False, "channels": [{"name": "c", "paused": False}]}
+    (folder / "nsqd.dat").write_text(json.dumps({"topics": [topic], "version": "1.3.0"}))
+
+
+def test_reads_that_fail_for_a_while_at_a_start_lose_nothing(folder, bad):
+    """The start waits for them."""
+    write_topic(folder)
+    for number in range(11):
+        records = map(record, range(number * 10, number * 10 + 10))
+        data_path(folder, number, name="t:c").write_bytes(b"".join(records))
+    fail_all(bad, folder)
+    with bad.nsqd(folder, "--mem-queue-size=0", listeners=()) as server:
+        server.wait_for_line("the start reads it again each second")
+        bad.set()
+        server.wait_for_line("HTTP: listening on")
+        assert topic_stats(server.http, "t")["channels"]["c"]["depth"] == 110
+        assert consume(server, 110) == list(range(110))
+    assert not list(folder.glob("*.bad"))
+
+
+def test_a_start_that_cannot_read_the_end_of_the_last_file_keeps_it(folder, bad):
+    write_topic(folder)
+    data_path(folder, name="t:c").write_bytes(b"".join(map(record, range(COUNT))))
+    bad.set((data_path(folder, name="t:c"), 57_344, 1 << 40))
+    with bad.nsqd(folder, "--mem-queue-size=0", retry_ns=0) as server:
+        assert consume(server, 286) == list(range(286))
+        bad.set()
+        with Client(server.tcp) as client:
+            client.pub("t", body(COUNT))
+        assert sorted(consume(server, 15)) == list(range(286, COUNT + 1))
+    assert not list(folder.glob("*.bad"))
+
+
+@pytest.mark.parametrize("part", [(8192, 12288), (57_344, 60_000)], ids=["amid", "at the end"])
+def test_what_was_given_up_is_read_at_the_next_start(folder, bad, part):
+    path = data_path(folder, name="t:c")
+    left = without(part)
+    with bad.nsqd(folder, "--mem-queue-size=0", retry_ns=0) as server:
+        with Client(server.tcp) as client:
+            client.sub("t", "c", ready_count=0)
+            client.mpub("t", map(body, range(COUNT)))
+            client.barrier()
+        bad.set((path, *part))
+        with Client(server.tcp) as client:
+            client.sub("t", "c", ready_count=1)
+            for number in left:
+                message = client.read_message()
+                assert int(message.body[:8]) == number
+                client.fin(message)
+            server.wait_for_line(f"input/output error at {part[0]}-{part[1]}")
+            client.barrier()
+    link = next(iter(folder.glob("t:c.diskqueue.000000.dat.unread-*")))
+    bad.set((link, *part))
+    with bad.nsqd(folder, "--mem-queue-size=0", retry_ns=0) as server:
+        server.wait_for_line(f"{link} - still input/output error, keeping it")
+        assert topic_stats(server.http, "t")["channels"]["c"]["depth"] == 0
+    assert link.exists()
+    bad.set()
+    with bad.nsqd(folder, "--mem-queue-size=0") as server:
+        lost = [number for number in range(COUNT) if number not in left]
+        server.wait_for_line(f"putting back {len(lost)} message(s)")
+        assert consume(server, len(lost)) == lost
+    assert not list(folder.glob("*.unread-*"))
+
+
+@pytest.mark.parametrize("action", ["empty", "delete"])
+def test_an_emptied_or_deleted_queue_keeps_nothing_unread(folder, bad, action):
+    write_topic(folder)
+    data_path(folder, name="t:c").write_bytes(b"".join(map(record, range(COUNT))))
+    bad.set((data_path(folder, name="t:c"), 0, 4096))
+    with bad.nsqd(folder, "--mem-queue-size=0", retry_ns=0) as server:
+        assert consume(server, 1) == [21]
+        assert list(folder.glob("*.unread-*"))
+        assert post(server.http, f"/channel/{action}?topic=t&channel=c").status == 200
+        assert not list(folder.glob("*.unread-*"))
 
 
 def test_a_device_that_has_gone_away_loses_nothing(folder, bad):

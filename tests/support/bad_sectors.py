@@ -14,9 +14,16 @@ from typing import TYPE_CHECKING
 from support.server import ROOT, Server, program
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 SOURCE = Path(__file__).with_suffix(".c")
+# nsqfast-nsqd that gives up after so many ns what cannot be read, in place of 30 s.
+IMPATIENT = """
+import runpy, sys
+from nsqfast._ext.storage.diskqueue.unreadable import set_read_retry
+set_read_retry(int(sys.argv.pop(1)))
+runpy.run_module("nsqfast.nsqd.main", run_name="__main__", alter_sys=True)
+"""
 
 
 class BadSectors:
@@ -59,13 +66,26 @@ class BadSectors:
         return done.stdout
 
     @contextlib.contextmanager
-    def nsqd(self, folder: Path, *flags: str, cold: Path | None = None) -> Iterator[Server]:
-        """A broker whose reads fail, or take 10 ms each; `cold` gets a line for each that its loop waits for."""
+    def nsqd(
+        self,
+        folder: Path,
+        *flags: str,
+        cold: Path | None = None,
+        retry_ns: int | None = None,
+        listeners: Sequence[str] = ("TCP", "HTTP"),
+    ) -> Iterator[Server]:
+        """A broker whose reads fail, or take 10 ms each; `cold` gets a line for each that its loop waits for.
+
+        retry_ns: how long it tries what cannot be read before it gives that up; 30 s without.
+        listeners: those to wait for."""
         environment = self.environment | ({"NSQ_COLD_READS": str(cold)} if cold else {})
         settings = [f"{name}={value}" for name, value in environment.items()]
         addresses = ["--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0"]
-        command = [*program("nsqd", "nsqfast"), f"--data-path={folder}", *addresses]
+        command = program("nsqd", "nsqfast")
+        if retry_ns is not None:
+            command = [sys.executable, "-c", IMPATIENT, str(retry_ns)]
+        command += [f"--data-path={folder}", *addresses]
         with Server(
-            ["env", *settings, *command, "--broadcast-address=127.0.0.1", *flags]
+            ["env", *settings, *command, "--broadcast-address=127.0.0.1", *flags], listeners
         ) as server:
             yield server

@@ -239,7 +239,7 @@ cdef class Backlog(MemoryQueue):
         except OSError as error:
             self.store.health.fail_reading(self.disk.position.prefix, error)
             raise
-        if self.store.health.is_failing:
+        if self.store.health.is_failing and not self.disk.reader.is_trying():
             self.store.health.was_read(self.disk.position.prefix)
         return message
 

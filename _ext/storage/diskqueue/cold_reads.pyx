@@ -1,6 +1,6 @@
 """What the page cache has is read at once; for anything else a thread waits, and a consumer waits for it alone."""
 
-from libc.stdlib cimport calloc, malloc
+from libc.stdlib cimport calloc
 from posix.unistd cimport dup
 
 from nsqfast._ext.core.clock cimport monotonic_ns
@@ -12,6 +12,12 @@ cdef extern from "storage/diskqueue/cold_reads.h" nogil:
     ColdRead *thread_take "nsq_cold_reader_take"(Thread *thread)
     ColdRead *thread_stop "nsq_cold_reader_stop"(Thread *thread)
     void read_free "nsq_cold_read_free"(ColdRead *read)
+
+cdef extern from "stdlib.h" nogil:
+    int posix_memalign(void **memory, size_t alignment, size_t size)
+
+cdef enum:
+    PAGE_SIZE = 4096    # as a descriptor with O_DIRECT wants its memory
 
 
 cdef class ReadOwner:
@@ -35,7 +41,9 @@ cdef class ColdReads:
         cdef ColdRead *read = <ColdRead *> calloc(1, sizeof(ColdRead))
         if read is NULL:
             return False
-        read.fd, read.data = dup(fd), <char *> malloc(size)
+        read.fd = dup(fd)
+        if posix_memalign(<void **> &read.data, PAGE_SIZE, size):
+            read.data = NULL
         read.position, read.size = position, size
         if self.thread is NULL:
             self.thread = thread_start(dup(self.syncer.fileno()))

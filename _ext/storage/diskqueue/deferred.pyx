@@ -128,6 +128,8 @@ cdef class DiskDeferred:
         cdef Delivery *delivery
         while self.number < self.deadlines.head.count and self.find():
             index = self.deadlines.head.first_index + self.number
+            if not self.segment.is_readable(self.position):
+                break
             end = self.segment.end_of(self.position)
             record = self.segment.bytes(self.position, end)
             if (id_of_record(<const char *>record + 4) != self.deadlines.entries[self.number].id

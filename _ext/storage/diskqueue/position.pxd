@@ -49,6 +49,7 @@ cdef class DiskPosition:
     # The metadata file
     cdef str meta_text                  # its content now
     cdef str meta_synced                # the same if it is known to be on disk
+    cdef list unread                    # paths of the links to what was given up
     cdef list meta_draft                # what waits for its fsync to replace it; None = nothing
 
     cdef int open(self, Recovered found) except -1

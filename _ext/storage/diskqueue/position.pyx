@@ -45,6 +45,7 @@ cdef class DiskPosition:
         self.syncer = syncer
         self.closed = True
         self.postponed_acks = []
+        self.unread = []
 
     cdef int open(self, Recovered found) except -1:
         """Begin with what was found in the folder."""

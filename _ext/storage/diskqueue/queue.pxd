@@ -27,6 +27,8 @@ cdef class DiskQueue(FileOwner):
     cdef uint64_t keep_all(self) except? 0
     cdef uint64_t close_last(self) except? 0
     cpdef int delete_files(self) except -1
+    cdef int put_back_unread(self) except -1
+    cdef bint put_back(self, str path) except -1
     cdef int close_files(self) except -1
     cdef int release(self) except -1
     cdef bint close_idle(self) except -1

@@ -7,6 +7,7 @@ from libc.stdint cimport INT64_MAX, int64_t, uint64_t
 
 import logging
 import os
+from itertools import chain
 
 from nsqfast._ext.core.memory cimport Memory
 from nsqfast._ext.core.message cimport Message, message_drop, message_new
@@ -15,10 +16,11 @@ from nsqfast._ext.storage.diskqueue.deferred cimport take_deadlines
 from nsqfast._ext.storage.diskqueue.position cimport DiskPosition
 from nsqfast._ext.storage.diskqueue.reader cimport DiskReader
 from nsqfast._ext.storage.diskqueue.recovery cimport Recovered, recover
-from nsqfast._ext.storage.diskqueue.segment cimport RECORD_HEADER_SIZE
-from nsqfast._ext.storage.diskqueue.segment import all_files, data_files, forget_listed
+from nsqfast._ext.storage.diskqueue.segment cimport RECORD_HEADER_SIZE, Segment
+from nsqfast._ext.storage.diskqueue.segment import all_files, data_files, forget_listed, take_unread
 from nsqfast._ext.storage.diskqueue.syncer cimport OpenFile, Syncer, drop_file
 from nsqfast._ext.storage.diskqueue.writer cimport DiskWriter
+from nsqfast._ext.storage.diskqueue.unreadable import parse_unread
 
 cdef enum:
     # Bytes of records copied to the tail at once at a clean stop.
@@ -37,6 +39,7 @@ cdef class DiskQueue(FileOwner):
         self.reader = DiskReader(self.position, memory)
         self.writer = DiskWriter(self.position, self.reader, data_path, file_size_max, sync_every)
         syncer.remove_now(self.position.prefix)
+        self.position.unread = take_unread(self.position.prefix)
         found = recover(name, self.position.prefix)
         self.position.open(found)
         self.first_file = found.first_file
@@ -58,6 +61,8 @@ cdef class DiskQueue(FileOwner):
         if self.position.acks is not None:
             self.position.try_meta()
         forget_listed(self.position.prefix)
+        if self.position.unread:
+            self.put_back_unread()
 
     # Finishing
 
@@ -67,8 +72,11 @@ cdef class DiskQueue(FileOwner):
         cdef int64_t first = position.kept.file, last = position.write_file
         self.writer.gathered_count = self.writer.batch_size = self.writer.postponed_count = 0
         position.postponed_acks = []
-        if position.closed or position.acks is None:
+        if position.closed:
             return 0
+        unread, position.unread = position.unread, []
+        if position.acks is None:
+            return position.syncer.remove_later(position.prefix, unread)
         self.close_files()
         position.write_file, position.write_position = position.write_file + 1, 0
         position.cursor = position.written
@@ -81,7 +89,8 @@ cdef class DiskQueue(FileOwner):
         position.kept = Place(position.cursor, position.write_file, 0)
         position.acks.set_cursor(position.cursor, position.write_file, 0)
         position.acks.set_written(position.written, position.write_file, 0)
-        position.syncer.remove_later(position.prefix, data_files(position.prefix, first, last + 1))
+        position.syncer.remove_later(position.prefix, chain(
+            data_files(position.prefix, first, last + 1), unread))
         return position.try_meta()
 
     cdef int fill_holes(self) except -1:
@@ -122,6 +131,51 @@ cdef class DiskQueue(FileOwner):
         for index in copied:
             self.reader.ack_record(index)
         return []
+
+    # What an earlier run could not read
+
+    cdef int put_back_unread(self) except -1:
+        """Read again what was given up, and add its records to the end: none of them was ever delivered."""
+        cdef list left = []
+        for path in self.position.unread:
+            try:
+                if self.put_back(path):
+                    os.unlink(path)
+                    continue
+            except (OSError, ValueError) as error:
+                log.error("DISKQUEUE(%s) failed to put back what %s has - %s", self.position.name, path, error)
+            left.append(path)
+        self.position.unread = left
+        return 0
+
+    cdef bint put_back(self, str path) except -1:
+        """Return whether everything that could not be read is on disk now."""
+        cdef Segment segment = Segment(path)
+        cdef const char *record
+        cdef size_t size = 0
+        cdef int64_t start, end
+        _, start, end = parse_unread(path)
+        if not segment.try_range(start, min(end, segment.size)):
+            log.error("DISKQUEUE(%s) %s - still %s, keeping it", self.position.name, path,
+                      os.strerror(segment.error).lower())
+            return False
+        count = 0
+        for at, _ in segment.records(start):
+            if at >= end:
+                break
+            record = segment.record(at, &size)
+            if record is NULL:
+                return False
+            if not self.position.in_batch:
+                self.writer.begin_batch()
+            self.writer.gather(record + RECORD_HEADER_SIZE, size - RECORD_HEADER_SIZE, NULL, 0, False)
+            count += 1
+            if self.writer.batch_size >= COPY_SIZE:
+                self.writer.end_batch()
+        self.writer.end_batch()
+        self.position.syncer.wait(self.writer.request_sync())
+        log.warning("DISKQUEUE(%s) %s can be read again, putting back %d message(s)", self.position.name, path, count)
+        return True
 
     # Keeping
 
@@ -197,7 +251,7 @@ cdef class DiskQueue(FileOwner):
         self.release()
         position.syncer.health.forget(position.prefix)
         # One more: a batch that was taken back may have left a file.
-        files = all_files(position.prefix, self.first_file, position.write_file + 1)
+        files = chain(all_files(position.prefix, self.first_file, position.write_file + 1), position.unread)
         return position.syncer.remove_later(position.prefix, files)
 
     cdef int close_files(self) except -1:

@@ -7,6 +7,7 @@ from nsqfast._ext.core.message cimport Message
 from nsqfast._ext.storage.diskqueue.cold_reads cimport ColdRead, ColdReads, ReadOwner
 from nsqfast._ext.storage.diskqueue.position cimport DiskPosition
 from nsqfast._ext.storage.diskqueue.segment cimport Segment
+from nsqfast._ext.storage.diskqueue.unreadable cimport Unreadable
 
 
 cdef class FileReader(ReadOwner):
@@ -23,20 +24,24 @@ cdef class FileReader(ReadOwner):
     cdef int64_t ahead_size
     cdef int64_t ahead_start            # position in the file of ahead[0]
     cdef bint is_refused                # the last read failed and is tried again
+    cdef Unreadable unreadable
 
     # Read
     cdef int fill(self, int64_t size) except -1
     cdef bint begin_read(self, int64_t size, int64_t want) except -1
     cdef int64_t read_ahead(self, int64_t size, int64_t want) except -1
     cdef int note_read(self, int64_t size) except -1
+    cdef int note_success(self) except -1
     cdef int end_read(self, ColdRead *done) except -1
     cdef int close_reader(self) except -1
     cdef bint drop_pending(self) noexcept
 
     # Errors
-    cdef object refuse(self, int error)
+    cdef object refuse(self, int64_t file, int error)
+    cdef bint is_trying(self) noexcept
     cdef bint is_next_record_intact(self) except -1
-    cdef int check_device(self, Segment segment) except -1
+    cdef int check_place(self, int error) except -1
+    cdef int check_ranges(self, int64_t file, Segment segment, int64_t end) except -1
     cdef str name_damage(self, Segment segment, int64_t end)
 
 
@@ -65,6 +70,7 @@ cdef class DiskReader(FileReader):
 
     # Reader
     cdef uint64_t next_read             # index
+    cdef bint is_uncounted              # the records from the reader on have to be counted before one is read
     cdef int64_t read_previous          # start of the previous record, in the same file; -1 = not known
 
     # Acknowledgements
@@ -81,6 +87,7 @@ cdef class DiskReader(FileReader):
     # Read
     cdef Message *pop(self, uint64_t *ordinal) except? NULL
     cdef int end_read(self, ColdRead *done) except -1
+    cdef int end_reading(self) except -1
     cdef int peek(self, const char **payload, size_t *size) except -1
     cdef int go_to(self, int64_t file, int64_t position) except -1
     cdef int next_file(self) except -1
@@ -93,7 +100,10 @@ cdef class DiskReader(FileReader):
     cdef int take(self, uint64_t index, int64_t file, int64_t position, int64_t end) except -1
     cdef uint64_t take_found(self, uint64_t index, int64_t file, int64_t position, int64_t end) except 0
     cdef int resync(self) except -1
+    cdef int log_skipped(self, Segment segment, int64_t end, str kept) except -1
+    cdef int leave_write_file(self, int error) except -1
     cdef int recount(self) except -1
+    cdef int64_t count_records(self, int64_t *end) except -1
     cdef int renumber(self, int64_t count) except -1
 
     # Finish

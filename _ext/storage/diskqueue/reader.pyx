@@ -23,9 +23,10 @@ from nsqfast._ext.core.limits cimport MESSAGE_HEADER_SIZE
 from nsqfast._ext.core.memory cimport Memory, account_of, charge, leave_account
 from nsqfast._ext.core.message cimport get_be32, get_be64, id_from_hex, message_drop, message_load
 from nsqfast._ext.storage.diskqueue.cold_reads cimport read_cached
-from nsqfast._ext.storage.diskqueue.recovery cimport count_records, record_start, set_aside
+from nsqfast._ext.storage.diskqueue.recovery cimport record_start, set_aside
 from nsqfast._ext.storage.diskqueue.segment cimport RECORD_HEADER_SIZE, RECORD_SIZE_MIN, Span
 from nsqfast._ext.storage.diskqueue.segment import open_file, segment_path, segments_between
+from nsqfast._ext.storage.diskqueue.unreadable cimport Unreadable, keep_unread
 
 cdef extern from "errno.h" nogil:
     int EUCLEAN
@@ -35,8 +36,6 @@ cdef enum:
     AHEAD_SIZE = 65536
     # The same where a disk has to be waited for.
     COLD_SIZE = 262144
-    # If so many bytes from the reader on cannot be read, the device has failed, not a sector.
-    DEAD_SIZE = 1048576
     # The record's size and the first field of the message.
     HEAD_SIZE = 12
 
@@ -49,8 +48,8 @@ cdef class FileReader:
     What the page cache has is there at once. For anything else a reader of a running broker asks `cold_reads`, and has
     nothing until that comes; a start and a stop wait for the disk.
 
-    If only some bytes cannot be read, they are damaged: the reader skips them. If the device returns nothing at all, it
-    may come back: the reader skips nothing and tries again.
+    A read that fails is tried again each second. Bytes that stay unreadable while the device returns others are damaged
+    (see unreadable): the reader skips them.
     """
 
     def __cinit__(self):
@@ -73,8 +72,7 @@ cdef class FileReader:
             return 0
         if self.cold_error:
             error, self.cold_error = self.cold_error, 0
-            if not is_damage(error):
-                raise self.refuse(error)
+            self.check_place(error)
             return 0
         if size > self.ahead_capacity:
             charge(self.account, -self.ahead_capacity)
@@ -96,6 +94,8 @@ cdef class FileReader:
                 return 0    # resync() continues with another one
         self.ahead_start = self.read_position
         self.ahead_size = 0
+        if self.is_refused:
+            self.unreadable.begin_try()
         want = min(self.ahead_capacity, self.read_end - self.read_position)
         if self.cold is not None and self.begin_read(size, want):
             return size <= self.ahead_size
@@ -124,14 +124,19 @@ cdef class FileReader:
         self.cold_error = done.error
         if done.error == 0 and done.got < done.size:
             self.read_end = min(self.read_end, done.position + done.got)    # someone truncated the file
-        return self.note_read(done.got) if done.got else 0
+        if done.got:
+            self.position.syncer.health.read_at_ns = monotonic_ns()
+        return self.note_read(done.got)
 
     cdef int note_read(self, int64_t size) except -1:
         self.position.syncer.health.read_bytes += <uint64_t> size
-        if self.is_refused:
-            self.is_refused = False
-            self.position.syncer.health.was_read(self.position.prefix)
         return 0
+
+    cdef int note_success(self) except -1:
+        """The next record was read, or what cannot be read was skipped."""
+        self.is_refused = False
+        self.unreadable.forget_before(self.read_file, self.read_position)
+        return self.position.syncer.health.was_read(self.position.prefix)
 
     cdef int64_t read_ahead(self, int64_t size, int64_t want) except -1:
         """Return how many bytes came; less than size: the rest is missing, or damaged."""
@@ -147,7 +152,7 @@ cdef class FileReader:
                 continue
             if done < 0:
                 if got < size and not is_damage(errno):
-                    raise self.refuse(errno)
+                    raise self.refuse(self.read_file, errno)
                 break
             if done == 0:
                 # Someone truncated the file: what is left is all there is.
@@ -155,15 +160,16 @@ cdef class FileReader:
                 break
             got += done
             position.syncer.health.read_bytes += <uint64_t> done
-        if self.is_refused and got >= size:
-            self.is_refused = False
-            position.syncer.health.was_read(position.prefix)
         return got
 
-    cdef object refuse(self, int error):
+    cdef object refuse(self, int64_t file, int error):
         """Return the error to raise: it cannot be read now, which is no reason to skip it."""
         self.is_refused = True
-        return self.position.syncer.health.fail("read", segment_path(self.position.prefix, self.read_file), error)
+        return self.position.syncer.health.fail("read", segment_path(self.position.prefix, file), error)
+
+    cdef bint is_trying(self) noexcept:
+        """Whether the last read failed, or it is not known yet how the next one ends."""
+        return self.is_refused or self.pending is not NULL
 
     cdef bint is_next_record_intact(self) except -1:
         cdef Segment segment
@@ -173,13 +179,23 @@ cdef class FileReader:
         except FileNotFoundError:
             return False
 
-    cdef int check_device(self, Segment segment) except -1:
-        """Raise unless it is damage: data is not lost because a device is unavailable now."""
-        cdef int64_t size = segment.size - self.read_position
-        if not is_damage(segment.error) or (
-                size > DEAD_SIZE and segment.at(segment.size - 1, 1) is NULL
-                and segment.at(segment.size - size // 2, 1) is NULL):
-            raise self.refuse(segment.error)
+    cdef int check_place(self, int error) except -1:
+        """Raise unless the bytes that come next are damaged: data is not lost because a device is unavailable now."""
+        cdef int64_t at = max(self.read_position, self.ahead_start + self.ahead_size)
+        if not is_damage(error) or not self.unreadable.is_lasting(self.read_file, at, at + 1, self.cold):
+            raise self.refuse(self.read_file, error)
+        return 0
+
+    cdef int check_ranges(self, int64_t file, Segment segment, int64_t end) except -1:
+        """The same for the file's unreadable ranges before `end`."""
+        cdef size_t i
+        cdef bint is_new = False
+        for i in range(segment.lost_count):
+            if segment.lost[i].start < end and (not is_damage(segment.error) or not self.unreadable.is_lasting(
+                    file, segment.lost[i].start, segment.lost[i].end, self.cold)):
+                is_new = True
+        if is_new:
+            raise self.refuse(file, segment.error)
         return 0
 
     cdef str name_damage(self, Segment segment, int64_t end):
@@ -188,8 +204,9 @@ cdef class FileReader:
         if not ranges:
             return "invalid message"
         lost = sum(behind - first for first, behind in ranges)
-        self.position.syncer.health.give_up(segment.path, segment.error, lost)
-        return f"{os.strerror(segment.error).lower()} at " + ", ".join(f"{first}-{behind}" for first, behind in ranges)
+        text = ", ".join(f"{first}-{behind}" for first, behind in ranges)
+        self.position.syncer.health.give_up(segment.path, segment.error, text, lost)
+        return f"{os.strerror(segment.error).lower()} at {text}"
 
     cdef int close_reader(self) except -1:
         if self.read_fd >= 0:
@@ -222,6 +239,7 @@ cdef class DiskReader(FileReader):
     def __cinit__(self, DiskPosition position not None, Memory memory=None):
         self.account = account_of(memory)
         self.position = position
+        self.unreadable = Unreadable(position.prefix, position.syncer.health)
         self.shifts_before = []
 
     def __dealloc__(self):
@@ -262,16 +280,34 @@ cdef class DiskReader(FileReader):
             self.depth -= 1
             ordinal[0] = index + self.shift
             self.skip_taken()
-            if self.depth == 0 and self.next_read < position.written:
-                self.skip_finished(INT64_MAX)
+            if self.depth == 0:
+                self.end_reading()
             return message
         return NULL
+
+    cdef int end_reading(self) except -1:
+        """Nothing is left to be delivered, as far as is known."""
+        cdef DiskPosition position = self.position
+        if self.next_read < position.written:
+            return self.skip_finished(INT64_MAX)
+        if position.in_batch or (self.read_file == position.write_file
+                                 and self.read_position == position.write_position):
+            return 0
+        # Some bytes could not be read when the records were counted.
+        try:
+            return self.recount()
+        except OSError:     # the next call of peek() tries again, and the broker's health reports it
+            return 0
 
     cdef int peek(self, const char **payload, size_t *size) except -1:
         """Find the record at the reader's position: 1, or 0 if none is left."""
         cdef const char *data
         cdef uint64_t id
         cdef int64_t n
+        if self.is_uncounted:
+            if self.position.in_batch:
+                return 0
+            self.recount()
         while self.next_read < self.position.written:
             if self.read_position >= self.read_end:
                 if self.read_file < self.position.write_file:
@@ -289,6 +325,8 @@ cdef class DiskReader(FileReader):
                 if n >= MESSAGE_HEADER_SIZE and self.fill(RECORD_HEADER_SIZE + n):
                     data = self.ahead + (self.read_position - self.ahead_start)
                     if id_from_hex(data + 14, &id) or self.is_next_record_intact():
+                        if self.is_refused:
+                            self.note_success()
                         payload[0] = data + RECORD_HEADER_SIZE
                         size[0] = n
                         return 1
@@ -434,6 +472,7 @@ cdef class DiskReader(FileReader):
         cdef Segment segment
         cdef Span span
         cdef int64_t end
+        cdef bint is_unread
         if position.in_batch:
             return 0
         try:
@@ -441,45 +480,98 @@ cdef class DiskReader(FileReader):
         except FileNotFoundError:
             self.leave_file()
             return 1
-        if not segment.is_readable(self.read_position) and segment.error:
-            self.check_device(segment)
+        segment.is_readable(self.read_position)     # tries all of it
         span = segment.next_record(self.read_position, self.read_previous)
-        if span.damaged >= 0:
-            log.error("DISKQUEUE(%s) reading at %d of %s - %s, going on at %d, saving bad bytes as %s.bad",
-                      position.name, self.read_position, segment.path, self.name_damage(segment, span.start),
-                      span.start, segment.path)
+        is_unread = segment.next_lost(0) < span.start
+        if is_unread:
+            self.check_ranges(self.read_file, segment, span.start)
+            if span.end <= span.start and self.read_file == position.write_file:
+                self.leave_write_file(segment.error)
         if span.end <= span.start and self.read_file == position.write_file:
+            if span.damaged >= 0:
+                self.log_skipped(segment, span.start, "")
             span.start = min(self.read_position, span.start)    # recount() cuts there
         elif span.damaged >= 0:
+            kept = keep_unread(position.name, segment, span.damaged, span.start) if is_unread else ""
+            if kept:
+                position.unread.append(kept)
+            self.log_skipped(segment, span.start, kept)
             set_aside(position.name, segment, span.damaged, span.start)
+        self.is_uncounted = True
         self.go_to(self.read_file, span.start)
         end = position.write_position
         self.recount()
+        if self.is_refused:
+            self.note_success()
+        if position.cursor == position.written:
+            self.advance()      # nobody reads on: its files can go
         if position.write_position < end and position.write_position != span.start:
             log.error("DISKQUEUE(%s) %s: no whole message behind %d, saving %d bytes as %s.bad", position.name,
                       segment_path(position.prefix, position.write_file), position.write_position,
                       end - position.write_position, segment_path(position.prefix, position.write_file))
         return 1
 
+    cdef int log_skipped(self, Segment segment, int64_t end, str kept) except -1:
+        log.error("DISKQUEUE(%s) reading at %d of %s - %s, going on at %d, saving bad bytes as %s.bad%s",
+                  self.position.name, self.read_position, segment.path, self.name_damage(segment, end), end,
+                  segment.path, f"; the next start reads {kept}" if kept else "")
+        return 0
+
+    cdef int leave_write_file(self, int error) except -1:
+        """Let what is written next go to another file: what cannot be read now must not be cut off."""
+        cdef DiskPosition position = self.position
+        if not position.owner.close_idle():
+            raise self.refuse(position.write_file, error)
+        if position.tail_dirty:
+            os.truncate(segment_path(position.prefix, position.write_file), position.write_position)
+        position.write_file += 1
+        position.write_position = 0
+        position.tail_dirty = True  # something may have the next name
+        return 0
+
     cdef int recount(self) except -1:
-        """Count again after damage: the indexes of the records behind the reader may have changed."""
+        """Count again after damage: the indexes of the records behind the reader may have changed. OSError: some cannot
+        be read now; nothing is delivered until they are counted."""
         cdef DiskPosition position = self.position
         cdef Segment segment
-        cdef int64_t end = position.write_position
-        cdef int64_t count = count_records(
-            position.prefix, self.read_file, self.read_position, position.write_file, &end)
+        cdef int64_t end = position.write_position, count
+        cdef bint is_cut
+        self.is_uncounted = True
+        count = self.count_records(&end)
+        is_cut = end < position.write_position
+        if is_cut:
+            # Bytes that are no record could become one together with the next write, and hide that.
+            segment = Segment(segment_path(position.prefix, position.write_file), position.write_position)
+            if not segment.try_range(end, segment.size):
+                self.leave_write_file(segment.error)
+            else:
+                set_aside(position.name, segment, end, segment.size)
+                position.write_position = end
+                position.tail_dirty = True
+                if self.read_file == position.write_file:
+                    self.read_end = end
+        self.is_uncounted = False
         if position.cursor == self.next_read:
             position.move_cursor(self.read_file, self.read_position)    # the search may have gone back
-        if end == position.write_position:
-            return self.renumber(count) if self.next_read + count != position.written else 0
-        # Bytes that are no record could become one together with the next write, and hide that.
-        segment = Segment(segment_path(position.prefix, position.write_file), position.write_position)
-        set_aside(position.name, segment, end, segment.size)
-        position.write_position = end
-        position.tail_dirty = True
-        if self.read_file == position.write_file:
-            self.read_end = end
-        return self.renumber(count)
+        return self.renumber(count) if is_cut or self.next_read + count != position.written else 0
+
+    cdef int64_t count_records(self, int64_t *end) except -1:
+        """Count the whole records from the reader on. end: on return where the last one of the write file ends."""
+        cdef DiskPosition position = self.position
+        cdef int64_t number, count = 0, damages = 0, total = 0, found
+        cdef Segment segment
+        self.unreadable.begin_try()
+        if self.unreadable.is_any_new():
+            raise self.refuse(self.read_file, EIO)
+        for number in segments_between(position.prefix, self.read_file, position.write_file + 1):
+            segment = Segment(segment_path(position.prefix, number),
+                              end[0] if number == position.write_file else -1)
+            found = segment.walk(self.read_position if number == self.read_file else 0, INT64_MAX, &count, &damages)
+            self.check_ranges(number, segment, segment.size)
+            total += count
+            if number == position.write_file:
+                end[0] = min(found, segment.size)
+        return total
 
     cdef int renumber(self, int64_t count) except -1:
         """Exactly `count` records follow. They get new ordinals, since a late ack of an old one may mean any of them;

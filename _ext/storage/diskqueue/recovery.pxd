@@ -30,5 +30,4 @@ cdef OpenFile *draft_meta(str draft, str text, Syncer syncer) except NULL
 cdef int install_meta(str draft, str prefix, list numbers, AckFile acks, Syncer syncer) except -1
 cdef str meta_of(list numbers)
 cdef int64_t record_start(str prefix, int64_t file, int64_t position) except -1
-cdef int64_t count_records(str prefix, int64_t file, int64_t position, int64_t last_file, int64_t *end) except -1
 cdef int set_aside(str name, Segment segment, int64_t start, int64_t end) except -1

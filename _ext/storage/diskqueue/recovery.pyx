@@ -19,10 +19,9 @@ import os
 
 from nsqfast._ext.storage.diskqueue.ackfile cimport Place
 from nsqfast._ext.storage.diskqueue.segment cimport Span
-from nsqfast._ext.storage.diskqueue.segment import (
-    is_untouched, save_damaged, segment_numbers, segment_path, segments_between,
-)
+from nsqfast._ext.storage.diskqueue.segment import is_untouched, save_damaged, segment_numbers, segment_path
 from nsqfast._ext.storage.diskqueue.syncer cimport drop_file
+from nsqfast._ext.storage.diskqueue.unreadable cimport wait_at_start
 
 log = logging.getLogger("nsqd")
 
@@ -192,8 +191,11 @@ def align(Segment segment, int64_t position):
 
 
 cdef bint is_whole(str prefix, Place cursor, Place written, int64_t end):
-    """Whether everything the ack file refers to exists; `end` is the size of the last file."""
+    """Whether everything the ack file refers to exists; `end` is the size of the last file. No: before the end are
+    bytes and no records, since a start or a search could not read them."""
     cdef int64_t file
+    if cursor.index == written.index and (cursor.file, cursor.position) < (written.file, written.position):
+        return False
     if cursor.index < written.index:
         for file in range(cursor.file, written.file):
             if not os.path.exists(segment_path(prefix, file)):
@@ -221,7 +223,7 @@ cdef scan_and_repair(str name, str prefix, list existing, int64_t file, int64_t 
     Return (first file, position), count, (last file, end), whether nothing was damaged, [number of a torn one, from
     0]; none is torn before the place `sealed`.
     """
-    cdef int64_t number, end = 0, count = 0, damages = 0, total = 0
+    cdef int64_t number, start, end = 0, count = 0, damages = 0, total = 0
     cdef bint sound = True
     cdef Segment segment
     numbers = [n for n in existing if n >= file]
@@ -232,15 +234,20 @@ cdef scan_and_repair(str name, str prefix, list existing, int64_t file, int64_t 
     if numbers[0] > file:
         file, position, sound = numbers[0], 0, False
     for number in numbers:
-        segment = Segment(segment_path(prefix, number))
-        end = min(position, segment.size) if number == file else 0
-        start = end
-        end = segment.walk(start, INT64_MAX, &count, &damages)
+        while True:
+            segment = Segment(segment_path(prefix, number))
+            start = min(position, segment.size) if number == file else 0
+            end = segment.walk(start, INT64_MAX, &count, &damages)
+            if not segment.lost_count or not wait_at_start(name, segment):
+                break
         if sealed is not None and number >= sealed[0]:
             torn += [total + i for i in save_torn(name, segment, start, sealed[1] if number == sealed[0] else 0)]
         total += count
         sound = sound and damages == 0 and (end == segment.size or number == last)
     sound = sound and last - file == len(numbers) - 1
+    if end < segment.size and not segment.try_range(end, segment.size):
+        # The reader finds out whether these are records; new ones go to the next file.
+        return (file, position), total, (last + 1, 0), False, torn
     if end < segment.size:
         cut_tail(name, segment, end)
     return (file, min(position, end) if file == last else position), total, (last, end), sound, torn
@@ -283,19 +290,6 @@ def remove_leftovers(str prefix, int64_t file):
             os.unlink(segment_path(prefix, file))
         except FileNotFoundError:
             return
-
-
-cdef int64_t count_records(str prefix, int64_t file, int64_t position, int64_t last_file, int64_t *end) except -1:
-    """end: the valid size of the last file, on return the end of its last whole record."""
-    cdef int64_t number, count = 0, damages = 0, total = 0, found
-    cdef Segment segment
-    for number in segments_between(prefix, file, last_file + 1):
-        segment = Segment(segment_path(prefix, number), end[0] if number == last_file else -1)
-        found = segment.walk(position if number == file else 0, INT64_MAX, &count, &damages)
-        total += count
-        if number == last_file:
-            end[0] = min(found, segment.size)
-    return total
 
 
 cdef int set_aside(str name, Segment segment, int64_t start, int64_t end) except -1:

@@ -57,6 +57,7 @@ cdef class Segment(FileWindow):
     cdef int64_t search_start(self, int64_t position, int64_t previous) noexcept
     cdef int64_t walk(self, int64_t position, int64_t limit, int64_t *count, int64_t *damages) noexcept
     cdef bint is_readable(self, int64_t position) noexcept
+    cdef bint try_range(self, int64_t start, int64_t end) noexcept
     cdef const char *record(self, int64_t position, size_t *size) except? NULL
     cpdef bint is_hollow_at(self, int64_t position) except -1
     cpdef bint is_sealed_at(self, int64_t position) except -1

@@ -43,6 +43,7 @@ cdef uint64_t TIMESTAMP_MAX = 7258118400000000000
 cdef uint64_t ATTEMPTS_MAX = 1000
 
 cdef dict listed = None     # of listed_once
+cdef dict unread = {}       # absolute prefix -> names of links to unread data that it found and no queue has taken
 cdef str known_folder = ""  # all of its queues were opened...
 cdef set unopened = set()   # ...except these, which have data files
 
@@ -75,13 +76,16 @@ def segment_numbers(str prefix):
     return sorted(found)
 
 
-def numbers_by_prefix(str folder, str beginning=""):
+def numbers_by_prefix(str folder, str beginning="", dict links=None):
     """Return the same for all queues of the folder whose names begin so, in any order; none for a queue that has other
-    files alone."""
+    files alone. links: gets the names of those to unread data (see unreadable), by the queues' prefixes."""
     found = {}
     with os.scandir(folder or ".") as entries:
         for entry in entries:
             if not entry.name.startswith(beginning) or not entry.name.endswith(".dat"):
+                if links is not None and ".dat.unread-" in entry.name:
+                    links.setdefault(os.path.join(folder, entry.name.partition(".diskqueue.")[0] + ".diskqueue."),
+                                     []).append(entry.name)
                 continue
             start, _, digits = entry.name.removesuffix(".dat").rpartition(".")
             numbers = found.setdefault(os.path.join(folder, start + "."), [])
@@ -95,9 +99,10 @@ def numbers_by_prefix(str folder, str beginning=""):
 def listed_once(str folder):
     """Open queues within this context: the folder is listed once, not once for each. A queue that was opened, and may
     change its files, is looked up again each time."""
-    global listed, known_folder, unopened
+    global listed, known_folder, unopened, unread
     known_folder = ""
-    listed = numbers_by_prefix(os.path.abspath(folder))
+    unread = {}
+    listed = numbers_by_prefix(os.path.abspath(folder), "", unread)
     try:
         yield
         known_folder = os.path.abspath(folder)
@@ -110,6 +115,12 @@ def forget_listed(str prefix):
     """The queue was opened."""
     if listed is not None:
         listed[absolute(prefix)] = None
+
+
+def take_unread(str prefix):
+    """Return the paths of the links to unread data that the last start found for this queue; only once."""
+    folder = os.path.dirname(prefix)
+    return [os.path.join(folder, name) for name in sorted(unread.pop(absolute(prefix), []))] if unread else []
 
 
 def note_left(str prefix):
@@ -429,11 +440,17 @@ cdef class Segment(FileWindow):
         """Whether the record there is readable to its end, which a search for the next one does not try."""
         if not self.fits(position):
             return False
-        cdef int64_t at = position, end = self.end_of(position)
-        while at < end:
-            self.at(at, min(end - at, WINDOW_SIZE))    # read all of it, to find all unreadable bytes
-            at += WINDOW_SIZE
+        cdef int64_t end = self.end_of(position)
+        self.try_range(position, end)
         return self.fits(position) and self.end_of(position) == end
+
+    cdef bint try_range(self, int64_t start, int64_t end) noexcept:
+        """Read all of it, to find all unreadable bytes; return whether there is none."""
+        cdef int64_t at = start
+        while at < end:
+            self.at(at, min(end - at, WINDOW_SIZE))
+            at += WINDOW_SIZE
+        return not self.touches_lost(start, end)
 
     cdef const char *record(self, int64_t position, size_t *size) except? NULL:
         """Return all of it, valid until the next call; NULL: there is no whole one."""

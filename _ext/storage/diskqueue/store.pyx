@@ -9,7 +9,8 @@ from nsqfast._ext.core.settings cimport Settings
 from nsqfast._ext.storage.diskqueue.backlog cimport Backlog, has_room
 from nsqfast._ext.storage.diskqueue.cold_reads cimport ColdReads
 from nsqfast._ext.storage.diskqueue.closing cimport DiskClosing, GroupClosing
-from nsqfast._ext.storage.diskqueue.segment import forget_folder, listed_once
+from nsqfast._ext.storage.diskqueue.segment import forget_folder
+from nsqfast._ext.storage.diskqueue.unreadable import opened_at_start
 from nsqfast._ext.storage.engine cimport ChannelStore, Closing, Tickets, TopicStore
 from nsqfast._ext.storage.memory cimport MemoryQueue
 
@@ -40,7 +41,7 @@ cdef class DiskStore(Store):
         return self.syncer.figures()
 
     def starting(self):
-        return listed_once(self.settings.data_path or ".")
+        return opened_at_start(self.settings.data_path or ".")
 
     cdef TopicStore open_topic(self, str name, bint is_ephemeral):
         return DiskTopic(self, name, is_ephemeral)
