@@ -1,0 +1,96 @@
+"""The commit ring on a simulated disk: whatever it answered is there after crashes, faults and damage.
+
+A seed is one life of a folder (`commitlog/life.py`): starts, work over several laps, crashes at any call, errors, torn
+and misplaced sectors, flipped bits; a naive model (`models/commit_log.py`) judges each start. `make test` plays a few
+hundred, `make soak` a minute of them, `make trust` ten thousand, and mutants of the ring that have to be found.
+NSQFAST_SEED repeats a run, NSQFAST_LIFE=SEED plays one life.
+"""
+
+import os
+from collections import Counter
+
+import pytest
+
+from durability.commitlog import disk, life
+from durability.commitlog.boundaries import RecordedLife, Replay
+from durability.commitlog.life import Life
+from durability.commitlog.mutants import FOUND, MUTANTS, build
+from durability.commitlog.mutants import play as play_mutant
+from support.seeds import seeds
+
+ONE = os.environ.get("NSQFAST_LIFE")
+LIVES_OF_MUTANT_MAX = 3_000
+FEW, MINUTE, MANY = 300, 6_000, 10_000
+# At least one in so many lives.
+SHARES = {
+    disk.EIO: 10,
+    disk.ENOSPC: 10,
+    disk.SHORT: 10,
+    disk.SYNC_EIO: 20,
+    disk.NAME_EIO: 20,
+    disk.MISDIRECTED: 10,
+    disk.LOST: 10,
+    disk.FLIPPED: 5,
+    disk.UNREADABLE: 5,
+    disk.TORN: 2,
+    disk.POWER_CUT: 1,
+    disk.KILLED: 2,
+    life.FAILED: 5,
+    life.FULL: 1,
+    life.DELAYED: 1,
+    life.CRASHED_START: 20,
+    life.CRASHED_MAKING: 20,
+    life.DAMAGED_HEAD: 100,
+}
+
+
+def play(count):
+    print(f"NSQFAST_SEED={os.environ['NSQFAST_SEED']}")
+    counts = Counter()
+    chosen = [int(ONE)] if ONE else seeds("commit ring", count)
+    for seed in chosen:
+        counts += Life(seed).play()
+    print(f"\n{len(chosen)} lives: {dict(sorted(counts.items()))}")
+    return counts
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "count",
+    [
+        FEW,
+        pytest.param(MINUTE, marks=[pytest.mark.soak, pytest.mark.timeout(600)]),
+        pytest.param(MANY, marks=[pytest.mark.trust, pytest.mark.timeout(1200)]),
+    ],
+)
+def test_lives(count):
+    counts = play(count)
+    if not ONE:
+        rare = {kind for kind, share in SHARES.items() if counts[kind] * share * 3 < count}
+        assert not rare, counts
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_every_call_of_a_real_run(tmp_path):
+    """Recorded on a real folder; the states are made of what was synced, and any sectors of what was not."""
+    folder, seed = str(tmp_path / "ring"), seeds("boundaries", 1)[0]
+    print(f"NSQFAST_SEED={os.environ['NSQFAST_SEED']}")
+    recorded = RecordedLife(seed, folder)
+    calls = recorded.record(40)
+    assert recorded.counts[life.FULL] > 0  # several laps
+    replay = Replay(folder, seed)
+    replay.play(calls, recorded.align)
+    print(f"{len(calls)} calls, {replay.states} states")
+    assert replay.states > 3 * len(calls)
+
+
+@pytest.mark.trust
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda one: one.name.replace(" ", "-"))
+def test_lives_show_a_mutant(mutant, tmp_path):
+    build(mutant, tmp_path)
+    played = play_mutant(tmp_path, LIVES_OF_MUTANT_MAX)
+    print(f"\n{mutant.name}: {played.stdout.strip()}")
+    assert played.returncode == FOUND, played.stderr
+    Life(int(played.stdout.split()[0])).play()  # as it is, the ring has a way through it

@@ -1,0 +1,387 @@
+"""What a commit ring owes its user, as plainly as it can be said; docs/DURABILITY.md has the format.
+
+It is told what the user appends and is promised, and what reaches the files; after a restart it judges what came back.
+It believes no header that it finds on the disk, only what it saw being written.
+"""
+
+import collections
+import re
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from models.commit_ring import BATCH, HEAD, RECORD
+
+QUARTER = re.compile(r"([0-3])\.ring")
+SECTOR = 512
+ATTEMPTS_MAX = 2
+
+
+class ViolationError(AssertionError):
+    """The ring broke a promise."""
+
+
+class Record(NamedTuple):
+    kind: int
+    flags: int
+    extra: int
+    subject: int
+    payload: bytes
+
+
+@dataclass(eq=False)
+class Place:
+    """Where a batch was written to, and its bytes."""
+
+    file: object
+    at: int
+    image: bytes
+    is_durable: bool = False
+    has_failed: bool = False
+
+    def is_at(self, file, at, size):
+        """Whether it has any of these bytes."""
+        return file is self.file and self.at < at + size and at < self.at + len(self.image)
+
+    def differs(self, start, end):
+        """Whether other bytes are there now, or none that can be read."""
+        at = self.at + start
+        there = memoryview(self.file.seen)[at : self.at + end]
+        return there != self.image[start:end] or not self.file.unreadable.isdisjoint(
+            sectors(at, self.at + end)
+        )
+
+    def find_changed(self, start, end):
+        """(start, end) in the file of the parts of sectors that a fault of the disk changed."""
+        for sector in sectors(self.at + start, self.at + end):
+            if sector in self.file.damaged:
+                low = max(self.at + start, sector * SECTOR)
+                high = min(self.at + end, (sector + 1) * SECTOR)
+                if self.differs(low - self.at, high - self.at):
+                    yield low, high
+
+    def is_excused(self, start, end):
+        return any(self.find_changed(start, end))
+
+
+@dataclass(eq=False)
+class Batch:
+    records: list = field(default_factory=list)
+    spans: list = field(default_factory=list)  # (start, end) of each record in the image
+    places: list = field(default_factory=list)  # one for each attempt to write it
+    needed_from: int = 0
+    is_erased: bool = False  # a start cut it off, as nothing proved it
+
+    @property
+    def parts(self):
+        return [(0, BATCH.size), *self.spans]
+
+    @property
+    def is_intact(self):
+        """Whether it stands where it was last written."""
+        return not self.places[-1].has_failed and self.stands_at(self.places[-1])
+
+    @property
+    def has_header(self):
+        return not self.places[-1].has_failed and not self.places[-1].differs(0, BATCH.size)
+
+    @property
+    def is_somewhere(self):
+        return any(self.stands_at(place) for place in self.places)
+
+    @property
+    def is_excused(self):
+        return self.is_erased or self.is_harmed_at(self.places[-1])
+
+    @property
+    def is_harmed(self):
+        """Whether a fault hit any copy of it."""
+        return self.is_erased or any(self.is_harmed_at(place) for place in self.places)
+
+    def is_harmed_at(self, place):
+        return any(place.is_excused(*part) for part in self.parts)
+
+    def stands_at(self, place):
+        return not any(place.differs(*part) for part in self.parts)
+
+
+def sectors(start, end):
+    return range(start // SECTOR, -(-end // SECTOR))
+
+
+class CommitLog:
+    """Sequences start at 1."""
+
+    def __init__(self):
+        self.forget()
+
+    def forget(self):
+        """The ring is another one from now on."""
+        self.is_opening = True
+        self.waiting = collections.deque()  # (least sequence, Record) of what is in no batch yet
+        self.batches = {}
+        self.newest = 0  # the last sequence that a write began of
+        self.committed = 0
+        self.needed_from = 0  # as the newest durable batch or the head says
+        self.bad = set()  # quarters that may not be written any more
+        self.ever_bad = set()  # those that a restart may remember, too
+        self._noted = set()  # those of them that a restart may not forget
+        self._heads = []  # what was written to the head since the last start
+        self._may_be_torn = False
+        self.has_to_fail = False
+
+    # -- what the user does and is told ------------------------------------------------------------
+
+    def append(self, sequence, record):
+        """It goes to this batch or, where an empty one takes the number, to the one after it."""
+        check(sequence > self.newest, f"a record goes to {sequence}, which was written already")
+        self.waiting.append((sequence, record))
+
+    def acknowledge(self, committed):
+        check(committed >= self.committed, f"{committed} committed after {self.committed}")
+        if committed == self.committed:
+            return
+        check(not self.has_to_fail, f"{committed} is committed after two errors")
+        check(committed <= self.newest, f"{committed} is committed before it is written")
+        check(self._is_durable(committed), f"{committed} is committed, but not durable")
+        if self.waiting:
+            check(self.waiting[0][0] > committed, f"{committed} is committed without its records")
+        self.committed = committed
+        self._noted |= self.bad
+        self._may_be_torn = committed < self.newest
+
+    def _is_durable(self, sequence):
+        batch = self.batches.get(sequence)
+        return batch is None or batch.places[-1].is_durable
+
+    # -- what reaches the files --------------------------------------------------------------------
+
+    def writing(self, file, at, data):
+        """A write begins."""
+        if file.name == "head":
+            self._heads.append(Place(file, at, data))
+        number = QUARTER.fullmatch(file.name)
+        if not number:
+            return
+        if self.is_opening:
+            self._open(file, at, data)
+            return
+        quarter = int(number[1])
+        _, _, sequence, needed_from, where, length, count, *_ = BATCH.unpack_from(data)
+        check(quarter not in self.bad, f"{sequence} is written to quarter {quarter}, which is bad")
+        check(where == quarter << 48 | at, f"{sequence} is at {quarter}:{at}, and says {where:x}")
+        self._read_heads()
+        self._check_unneeded(sequence, file, at, len(data))
+        if sequence not in self.batches:
+            self._begin(sequence, count)
+        batch = self.batches[sequence]
+        check(sequence == self.newest, f"{sequence} is written after {self.newest}")
+        check(len(batch.places) < ATTEMPTS_MAX, f"{sequence} is written a third time")
+        batch.needed_from = needed_from
+        batch.spans = list(read_spans(sequence, batch.records, data, length))
+        batch.places.append(Place(file, at, data))
+        self._may_be_torn = True
+
+    def _read_heads(self):
+        """The needed_from of what is durable, whether or not its write returned."""
+        newest = self.batches.get(self.newest)
+        images = [(head, read_needed_from(head.image)) for head in self._heads]
+        images += [(place, newest.needed_from) for place in newest.places] if newest else []
+        for place, needed_from in images:
+            if place.file.durable[place.at : place.at + len(place.image)] == place.image:
+                self.needed_from = max(self.needed_from, needed_from)
+
+    def _open(self, file, at, data):
+        """A start writes what is there once more, or zeros: over what is torn, or lost at the end."""
+        self._read_heads()
+        if data.count(0) == len(data):
+            self._erase(file, at, len(data))
+            return
+        for start in range(0, len(data), SECTOR):
+            part = data[start : start + SECTOR]
+            if part != file.seen[at + start : at + start + SECTOR]:
+                check(not any(part), f"{file.name} {at + start} becomes what it never was")
+                self._erase(file, at + start, len(part))
+
+    def _erase(self, file, at, size):
+        for batch in self.batches.values():
+            if batch.is_excused and batch.places[-1].is_at(file, at, size):
+                batch.is_erased = True
+        self._check_unneeded("zeros", file, at, size)
+
+    def _check_unneeded(self, sequence, file, at, size):
+        for other, batch in self.batches.items():
+            if other >= self.needed_from and batch.places[-1].is_durable and not batch.is_erased:
+                is_left = any(not place.is_at(file, at, size) for place in batch.places)
+                check(is_left, f"{sequence} overwrites {other}, which is needed")
+
+    def _begin(self, sequence, count):
+        check(sequence == self.newest + 1, f"{sequence} is written after {self.newest}")
+        check(self._is_durable(self.newest), f"{sequence} is written before {self.newest} is there")
+        check(count <= len(self.waiting), f"{sequence} has records that nobody appended")
+        taken = [self.waiting.popleft() for _ in range(count)]
+        check(all(least <= sequence for least, _ in taken), f"{sequence} has records of the next")
+        self.batches[sequence] = Batch([record for _, record in taken])
+        self.newest = sequence
+
+    def wrote(self, file, at, data):
+        """It is durable."""
+        if file.name == "head":
+            self.needed_from = max(self.needed_from, read_needed_from(data))
+            return
+        batch = self.batches.get(self.newest)
+        if batch and batch.places:
+            place = batch.places[-1]
+            if place.file is file and place.at == at and place.image == data:
+                place.is_durable = True
+                self.needed_from = max(self.needed_from, batch.needed_from)
+
+    def failed(self, file):
+        if number := QUARTER.fullmatch(file.name):
+            self.bad.add(int(number[1]))
+            self.ever_bad.add(int(number[1]))
+            batch = None if self.is_opening else self.batches.get(self.newest)
+            if batch:
+                batch.places[-1].has_failed = True
+            self.has_to_fail = bool(batch and len(batch.places) >= ATTEMPTS_MAX)
+
+    # -- what comes back ---------------------------------------------------------------------------
+
+    def recover(self, found, *, is_head_damaged):
+        """Judge it (a `Recovered`), and go on from there."""
+        self.is_opening = False
+        self._check_last(found)
+        self._check_records(found)
+        self._check_damage(found)
+        self.needed_from = max(self.needed_from, found.first)
+        self._heads = self._heads[-2:]
+        self._drop(found.last)
+        for batch in self.batches.values():
+            batch.places.sort(key=batch.stands_at)
+            batch.places[-1].is_durable, batch.places[-1].has_failed = True, False
+            self.needed_from = max(self.needed_from, batch.needed_from)
+        self.newest = self.committed = found.last
+        self.bad = set() if is_head_damaged else set(self._noted)
+        self._noted = set(self.bad)
+        self._may_be_torn = found.is_torn
+        self.has_to_fail = False
+
+    def _drop(self, last):
+        """What was in flight or lost, and what nobody needs."""
+        self.waiting.clear()
+        self.batches = {
+            one: batch for one, batch in self.batches.items() if self.needed_from <= one <= last
+        }
+
+    def _check_last(self, found):
+        """The last one that is whole, or that the beginning of the next one proves."""
+        least = most = 0
+        for sequence, batch in self.batches.items():
+            proven = sequence - 1 if batch.has_header else 0
+            least = max(least, sequence if batch.is_intact else proven)
+            most = max(most, sequence if batch.is_somewhere else proven)
+        for sequence in range(max(least + 1, self.needed_from), self.committed + 1):
+            batch = self.batches[sequence]
+            check(batch.is_excused, f"{sequence} was committed, and is not on the disk")
+        # No number is used again, and what proved the last one may still be there.
+        most = max(most, found.first - 1, self.committed)
+        is_so = least <= found.last <= most or not self.batches
+        check(is_so, f"the last one is {found.last}, on the disk is {least}")
+        if found.is_torn:
+            behind = [batch for one, batch in self.batches.items() if one >= found.last]
+            is_so = self._may_be_torn or any(batch.is_excused for batch in behind)
+            check(is_so, f"nothing is torn behind {found.last}")
+
+    def _check_records(self, found):
+        newest = self.batches.get(found.last)
+        if newest and newest.is_intact:
+            check(found.first >= newest.needed_from, f"the first one is {found.first}, too early")
+        most = max((one.needed_from for one in self.batches.values()), default=0)
+        most = max([1, most, *(read_needed_from(one.image) for one in self._heads)])
+        check(found.first <= most, f"the first one is {found.first}")
+        came, previous = {}, found.first
+        for sequence, record in found.records:
+            check(previous <= sequence <= found.last, f"{sequence} came after {previous}")
+            check(sequence in self.batches or sequence < self.needed_from, f"{sequence} is foreign")
+            came.setdefault(sequence, []).append(record)
+            previous = sequence
+        for sequence, batch in self.batches.items():
+            if max(found.first, self.needed_from) <= sequence <= found.last:
+                compare(sequence, batch, came.get(sequence, []))
+
+    def _check_damage(self, found):
+        for path, start, end, (first, last) in found.damaged:
+            hit = found.hit[path.rpartition("/")[2]]
+            is_here = not hit.isdisjoint(sectors(start, end))
+            # Nobody knows where the batch was, only that it is missing. Unneeded ones may be gone.
+            is_so = is_here or first < self.needed_from
+            is_so = is_so or any(
+                batch.is_harmed for one, batch in self.batches.items() if first <= one <= last
+            )
+            check(is_so, f"{path} {start}..{end}, of {first}..{last}, is called damaged")
+        for sequence, batch in self.batches.items():
+            is_needed = max(found.first, self.needed_from) <= sequence <= found.last
+            if is_needed and batch.is_excused and not batch.is_somewhere:
+                check_reported(sequence, batch, found.damaged)
+
+
+class Recovered(NamedTuple):
+    """What a ring says that it found; `hit` has the sectors that faults changed, by the name of their file."""
+
+    first: int
+    last: int
+    is_torn: bool
+    damaged: list  # (path, start, end, (first sequence, last sequence))
+    records: list  # (sequence, Record)
+    hit: dict
+
+
+def check(is_true, what):
+    if not is_true:
+        raise ViolationError(what)
+
+
+def read_needed_from(head):
+    return HEAD.unpack_from(head)[7]
+
+
+def read_spans(sequence, records, data, length):
+    """Where each record stands, as the format says."""
+    at = BATCH.size
+    for record in records:
+        _, size, *rest = RECORD.unpack_from(data, at)
+        payload = data[at + RECORD.size : at + size]
+        check(
+            Record(*rest, payload) == record, f"a record of {sequence} at {at} is not what it was"
+        )
+        yield at, at + size
+        at += -(-size // 8) * 8
+    check(at == length, f"{sequence} is {length} long, its records end at {at}")
+
+
+def compare(sequence, batch, came):
+    """Each record once, in order, unless a fault hit it."""
+    rest = iter(came)
+    record = next(rest, None)
+    for expected, span in zip(batch.records, batch.spans, strict=True):
+        if record == expected:
+            record = next(rest, None)
+        else:
+            is_excused = batch.places[-1].is_excused(*span)
+            check(is_excused, f"a record of {sequence} at {span} is missing")
+    check(record is None, f"{sequence} has a record that it never had: {str(record)[:80]}")
+
+
+def check_reported(sequence, batch, damaged):
+    """Every changed byte of its header and its records is in a range that names it."""
+    place = batch.places[-1]
+    for start, end in batch.parts:
+        for low, high in place.find_changed(start, end):
+            is_covered = any(
+                path.endswith(f"/{place.file.name}")
+                and begin <= low
+                and high <= limit
+                and (first <= sequence <= last or last == 0)  # nobody can say whose they were
+                for path, begin, limit, (first, last) in damaged
+            )
+            where = f"{place.file.name} {low}..{high}"
+            check(is_covered, f"{sequence} is damaged at {where}, which is not told")
