@@ -14,6 +14,12 @@ cdef extern from "commitlog/files.h" nogil:
     FileTable *real_files "nsq_real_files"()
 
 
+cdef extern from *:
+    """
+    static inline void nsq_set_errno(int number) { errno = number; }
+    """
+    void set_errno "nsq_set_errno"(int number) nogil
+
 cdef enum:
     ALIGNMENT = 512          # of memory for direct writes
 
@@ -50,11 +56,6 @@ cdef class SimulatedFiles(Files):
             self.errors.append(error)
             set_errno(EIO)
         return None
-
-
-cdef void set_errno(int number) noexcept:
-    global errno
-    errno = number
 
 
 cdef SimulatedFiles simulated(FileTable *table):

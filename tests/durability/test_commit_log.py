@@ -78,7 +78,6 @@ def test_every_call_of_a_real_run(tmp_path):
     print(f"NSQFAST_SEED={os.environ['NSQFAST_SEED']}")
     recorded = RecordedLife(seed, folder)
     calls = recorded.record(40)
-    assert recorded.counts[life.FULL] > 0  # several laps
     replay = Replay(folder, seed)
     replay.play(calls, recorded.align)
     print(f"{len(calls)} calls, {replay.states} states")

@@ -255,8 +255,9 @@ class CommitLog:
         self.needed_from = max(self.needed_from, found.first)
         self._heads = self._heads[-2:]
         self._drop(found.last)
-        for batch in self.batches.values():
-            batch.places.sort(key=batch.stands_at)
+        for sequence, batch in self.batches.items():
+            if sequence > self.committed:  # answered from nowhere yet
+                batch.places.sort(key=batch.stands_at)
             batch.places[-1].is_durable, batch.places[-1].has_failed = True, False
             self.needed_from = max(self.needed_from, batch.needed_from)
         self.newest = self.committed = found.last

@@ -10,7 +10,7 @@ from typing import Any
 from nsqfast._ext.dev.commit_files import RecordingFiles
 
 from durability.commitlog.disk import Disk, Faults
-from durability.commitlog.life import Life
+from durability.commitlog.life import FULL, Life
 from models.commit_log import CommitLog
 
 # What reaches a model, in a recording.
@@ -42,7 +42,8 @@ class RecordedLife(Life):
 
     def record(self, turns: int) -> list[tuple[str, tuple[Any, ...], int]]:
         ring = self._open()
-        self._work(ring, turns)
+        while not self.counts[FULL]:  # it went round
+            self._work(ring, turns)
         ring.close()
         return self.files.calls
 
@@ -72,6 +73,7 @@ class Replay:
     def _apply(self, disk: Disk, model: CommitLog, call: tuple[str, tuple[Any, ...], int]) -> None:
         name, arguments, result = call
         if name in NOTES:
+            model.is_opening = False
             getattr(model, name)(*arguments)
         elif result >= 0 and name == "open":
             self._fds[result] = disk.open(arguments[0], arguments[1] & ~os.O_CLOEXEC, arguments[2])
