@@ -42,6 +42,11 @@ class Place:
         """Whether it has any of these bytes."""
         return file is self.file and self.at < at + size and at < self.at + len(self.image)
 
+    def is_kept(self, parts):
+        """Whether these (start, end) of it would survive a power cut."""
+        at, there = self.at, self.file.durable
+        return all(there[at + one : at + end] == self.image[one:end] for one, end in parts)
+
     def differs(self, start, end):
         """Whether other bytes are there now, or none that can be read."""
         at = self.at + start
@@ -69,7 +74,7 @@ class Batch:
     spans: list = field(default_factory=list)  # (start, end) of each record in the image
     places: list = field(default_factory=list)  # one for each attempt to write it
     needed_from: int = 0
-    is_erased: bool = False  # a start cut it off, as nothing proved it
+    is_erased: bool = False  # a start may have lost it, or cut it off as nothing proved it
 
     @property
     def parts(self):
@@ -183,12 +188,12 @@ class CommitLog:
 
     def _read_heads(self):
         """The needed_from of what is durable, whether or not its write returned."""
+        for head in self._heads:
+            if head.is_kept([(0, len(head.image))]):
+                self.needed_from = max(self.needed_from, read_needed_from(head.image))
         newest = self.batches.get(self.newest)
-        images = [(head, read_needed_from(head.image)) for head in self._heads]
-        images += [(place, newest.needed_from) for place in newest.places] if newest else []
-        for place, needed_from in images:
-            if place.file.durable[place.at : place.at + len(place.image)] == place.image:
-                self.needed_from = max(self.needed_from, needed_from)
+        if newest and any(place.is_kept(newest.parts) for place in newest.places):
+            self.needed_from = max(self.needed_from, newest.needed_from)
 
     def _open(self, file, at, data):
         """A start writes what is there once more, or zeros: over what is torn, or lost at the end."""
@@ -249,6 +254,8 @@ class CommitLog:
     def recover(self, found, *, is_head_damaged):
         """Judge it (a `Recovered`), and go on from there."""
         self.is_opening = False
+        if is_head_damaged:
+            self._forget_failures()
         self._check_last(found)
         self._check_records(found)
         self._check_damage(found)
@@ -265,6 +272,12 @@ class CommitLog:
         self._noted = set(self.bad)
         self._may_be_torn = found.is_torn
         self.has_to_fail = False
+
+    def _forget_failures(self):
+        """Where the head is lost that said so, a copy that was never answered may count, and the other may not."""
+        for batch in self.batches.values():
+            if len(batch.places) > 1 and batch.is_excused:
+                batch.is_erased = True
 
     def _drop(self, last):
         """What was in flight or lost, and what nobody needs."""
@@ -321,7 +334,8 @@ class CommitLog:
             check(is_so, f"{path} {start}..{end}, of {first}..{last}, is called damaged")
         for sequence, batch in self.batches.items():
             is_needed = max(found.first, self.needed_from) <= sequence <= found.last
-            if is_needed and batch.is_excused and not batch.is_somewhere:
+            is_lost = batch.is_excused and not batch.is_erased and not batch.is_somewhere
+            if is_needed and is_lost:
                 check_reported(sequence, batch, found.damaged)
 
 
@@ -367,7 +381,7 @@ def compare(sequence, batch, came):
         if record == expected:
             record = next(rest, None)
         else:
-            is_excused = batch.places[-1].is_excused(*span)
+            is_excused = batch.is_erased or batch.places[-1].is_excused(*span)
             check(is_excused, f"a record of {sequence} at {span} is missing")
     check(record is None, f"{sequence} has a record that it never had: {str(record)[:80]}")
 
