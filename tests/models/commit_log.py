@@ -74,7 +74,7 @@ class Batch:
     spans: list = field(default_factory=list)  # (start, end) of each record in the image
     places: list = field(default_factory=list)  # one for each attempt to write it
     needed_from: int = 0
-    is_erased: bool = False  # a start may have lost it, or cut it off as nothing proved it
+    is_erased: bool = False  # a start cut it off, as nothing proved it
 
     @property
     def parts(self):
@@ -254,8 +254,6 @@ class CommitLog:
     def recover(self, found, *, is_head_damaged):
         """Judge it (a `Recovered`), and go on from there."""
         self.is_opening = False
-        if is_head_damaged:
-            self._forget_failures()
         self._check_last(found)
         self._check_records(found)
         self._check_damage(found)
@@ -272,12 +270,6 @@ class CommitLog:
         self._noted = set(self.bad)
         self._may_be_torn = found.is_torn
         self.has_to_fail = False
-
-    def _forget_failures(self):
-        """Where the head is lost that said so, a copy that was never answered may count, and the other may not."""
-        for batch in self.batches.values():
-            if len(batch.places) > 1 and batch.is_excused:
-                batch.is_erased = True
 
     def _drop(self, last):
         """What was in flight or lost, and what nobody needs."""
@@ -334,8 +326,7 @@ class CommitLog:
             check(is_so, f"{path} {start}..{end}, of {first}..{last}, is called damaged")
         for sequence, batch in self.batches.items():
             is_needed = max(found.first, self.needed_from) <= sequence <= found.last
-            is_lost = batch.is_excused and not batch.is_erased and not batch.is_somewhere
-            if is_needed and is_lost:
+            if is_needed and batch.is_excused and not batch.is_somewhere:
                 check_reported(sequence, batch, found.damaged)
 
 
@@ -381,7 +372,7 @@ def compare(sequence, batch, came):
         if record == expected:
             record = next(rest, None)
         else:
-            is_excused = batch.is_erased or batch.places[-1].is_excused(*span)
+            is_excused = batch.places[-1].is_excused(*span)
             check(is_excused, f"a record of {sequence} at {span} is missing")
     check(record is None, f"{sequence} has a record that it never had: {str(record)[:80]}")
 

@@ -27,6 +27,7 @@ FILLER = random.Random(1).randbytes(1 << 16)
 SIZE_MIN, SIZE_MAX = 1, 20_000
 QUARTERS = 4
 SILENT = (faults_of.MISDIRECTED, faults_of.LOST)
+DAMAGES_MAX = 3  # between two starts
 KEPT, DROPPED = 1, 2  # kinds of records
 
 DAMAGED_HEAD = "damaged head"
@@ -90,6 +91,10 @@ class Life:
         self.damaged = {name: set(file.damaged) for name, file in files.items()}
         self.is_harmed = self.is_harmed or any(self.damaged.values())
         self.is_head_damaged = "head" in files and bool(self.damaged["head"])
+        if self.is_head_damaged and self.model.ever_bad:
+            # The other block may not know which write failed, so that what it left may be believed: a known limit.
+            self.counts[DAMAGED_HEAD] += 1
+            return None
         self.files = SimulatedFiles(self.disk)
         try:
             ring = self._open()
@@ -270,8 +275,9 @@ class Life:
             self.disk.cut_power()
         else:
             self.disk.kill()
-        while self.dice.random() < self.rates.get(faults_of.FLIPPED, 0):
-            self._damage()
+        for _ in range(DAMAGES_MAX):
+            if self.dice.random() < self.rates.get(faults_of.FLIPPED, 0):
+                self._damage()
         files = self.disk.files(self.folder)
         if self.removed and files:
             self._bring_back(files)
