@@ -252,6 +252,7 @@ cdef class RingFolder:
         return 0
 
     cdef int write_again(self, int quarter, uint64_t start, const char *data, size_t size, uint64_t sequence) except -1:
+        """sequence: the last one that may be believed there if this fails."""
         cdef int fd = self.fds[quarter]
         cdef int error
         if self.is_dsync:

@@ -315,7 +315,7 @@ cdef class Recovery:
         cdef uint64_t page = start // PAGE_SIZE * PAGE_SIZE
         if self.load_batch(found):
             size = align_up(start + found.length, PAGE_SIZE) - page
-            self.folder.write_again(place_quarter(found.place), page, self.data, size, found.sequence)
+            self.folder.write_again(place_quarter(found.place), page, self.data, size, self.last)
         self.salvage.size = self.position = 0
         return 0
 

@@ -81,13 +81,17 @@ class Batch:
         return [(0, BATCH.size), *self.spans]
 
     @property
+    def is_believed(self):
+        return not self.is_erased and not self.places[-1].has_failed
+
+    @property
     def is_intact(self):
         """Whether it stands where it was last written."""
-        return not self.places[-1].has_failed and self.stands_at(self.places[-1])
+        return self.is_believed and self.stands_at(self.places[-1])
 
     @property
     def has_header(self):
-        return not self.places[-1].has_failed and not self.places[-1].differs(0, BATCH.size)
+        return self.is_believed and not self.places[-1].differs(0, BATCH.size)
 
     @property
     def is_somewhere(self):
