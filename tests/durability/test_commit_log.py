@@ -20,7 +20,7 @@ from support.seeds import seeds
 
 ONE = os.environ.get("NSQFAST_LIFE")
 LIVES_OF_MUTANT_MAX = 3_000
-FEW, MINUTE, MANY = 300, 6_000, 10_000
+FEW, MINUTE, MANY = 300, 4_000, 10_000
 # At least one in so many lives.
 SHARES = {
     disk.EIO: 10,
