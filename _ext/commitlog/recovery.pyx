@@ -84,6 +84,11 @@ cdef int erase_torn(CommitRing ring) except -1:
     It may have left some even where its header was not written."""
     cdef RingFolder folder = ring.folder
     cdef int following = ring.next_quarter()
+    cdef int quarter
+    for quarter in range(QUARTER_COUNT):
+        # A bad one cannot be overwritten: what was cut off there is not to be believed.
+        if folder.head.failed[quarter] > ring.filling:
+            folder.note_bad(quarter, ring.filling)
     if not folder.is_bad(ring.quarter):
         folder.erase(ring.quarter, ring.offset, ring.filling)
     if following >= 0 and ring.last[following] < ring.needed_from:
