@@ -48,8 +48,8 @@ def make(folder, name):
     return folder / name
 
 
-def fill(source, topic, count):
-    for first in range(0, count, 1000):
+def fill(source, topic, count, start=0):
+    for first in range(start, count, 1000):
         publish(address_of(source), topic, *[b"%d" % n for n in range(first, first + 1000)])
 
 
@@ -102,11 +102,13 @@ def test_death_of_the_tool(implementation, tmp_path, topic):
         start_nsqd(implementation, make(tmp_path, "a")) as source,
         start_nsqd(implementation, make(tmp_path, "b"), "--mem-queue-size=100000") as destination,
     ):
-        fill(source, topic, COUNT)
+        fill(source, topic, COUNT // 2)
         # Go's nsqd gives what a client had to another one when its time is up, and not before.
         flag = "--consumer-opt=msg_timeout,1s"
         with start(source, topic, [address_of(destination)], SLOWLY, flag) as running:
             eventually(lambda: message_count(destination, topic) > 500)
+            # However long the look took, the kill comes while there is work.
+            fill(source, topic, COUNT, COUNT // 2)
             running.kill()
         eventually(lambda: not held(source, topic)["clients"])
         there = drain(destination, topic)
