@@ -107,7 +107,8 @@ def test_killed_at_a_point_of_storing(ours, topic, folder, bucket, flags, point)
         assert tool.end(None) == -signal.SIGKILL, tool.text
     assert 0 < row_count(folder) < COUNT
     with start_receiver(*flags, **KEYS) as tool:
-        eventually(lambda: is_empty(ours, topic))
+        # What the killed one left, too: in the emulator an upload that is cut off may leave an empty object.
+        eventually(lambda: is_empty(ours, topic) and not segments(folder, with_done=False))
         assert tool.end() == 0, tool.text
     check_all(bucket)
 
