@@ -119,7 +119,7 @@ configuration: ext ## docs/reference/configuration.md, from the options of every
 	@$(BIN)/python docs/site/configuration.py docs/reference/configuration.md
 
 # One line per workload: boundaries, crash states, and what was missing in them.
-trust: ext ## crashes by the thousand: power cuts between any two calls, and what survives them (ten minutes)
+trust: ext ## crashes by the thousand: power cuts between any two calls, and what survives them (half an hour)
 	@$(IF_GO)
 	@$(IN_VENV) $(BIN)/pytest tests/durability -m trust -s $(ARGS)
 

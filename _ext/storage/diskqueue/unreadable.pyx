@@ -237,5 +237,6 @@ cdef bint wait_at_start(str name, Segment segment) except -1:
                   os.strerror(segment.error).lower(), retry_ns // SECOND_NS)
     if now_ns >= start_deadline_ns:
         return False
+    # Nobody is served before the queues are open, so nobody else waits.
     time.sleep(min(SECOND_NS, start_deadline_ns - now_ns) / 1e9)
     return True
