@@ -2,7 +2,7 @@
 
 import socket
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 
@@ -24,11 +24,14 @@ def entries(*ids):
 
 @contextmanager
 def peer(*answers):
-    """A port where each request gets the next answer, byte by byte; after the last one the connection is closed."""
+    """A port where each request gets the next answer, byte by byte; after the last one the connection is closed.
+
+    Who takes an answer for an error goes before its end.
+    """
 
     def serve(listener):
         accepted, _ = listener.accept()
-        with accepted:
+        with accepted, suppress(ConnectionError):
             for answer in answers:
                 accepted.recv(1 << 16)
                 for byte in answer:
