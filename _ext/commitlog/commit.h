@@ -28,9 +28,11 @@ typedef struct {
     const char *head; /* written first; NULL: it needs no change */
     int64_t head_at;
     int fd;
-    char *data; /* room for the header, then the records; NULL: the head alone is written */
+    char *data; /* room for the header, then the records; NULL: the head alone is written, or what follows is synced */
     size_t size; /* of header, records and padding */
     nsq_batch header;
+    int sync_fds[NSQ_QUARTER_COUNT]; /* quarters to be synced, in this order, before the head says so */
+    int sync_count; /* 0: a batch is committed */
     /* The result: errnos, or 0. */
     int head_error;
     int error;
@@ -43,17 +45,23 @@ static inline int64_t nsq_commit_now_ns(void) {
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-/* Returns an errno, or 0 when all of it is on disk. Nothing is tried twice after an error: the kernel may have marked
- * pages clean that it could not write, and a second fdatasync would then succeed. */
-static inline int nsq_write_durably(const nsq_commit_job *job, int fd, const char *data, size_t size, int64_t at) {
+/* Returns an errno, or 0. */
+static inline int nsq_write_once(nsq_files *files, int fd, const char *data, size_t size, int64_t at) {
     ssize_t written;
     do
-        written = job->files->pwrite(job->files, fd, data, size, at);
+        written = files->pwrite(files, fd, data, size, at);
     while (written < 0 && errno == EINTR);
     if (written < 0)
         return errno;
-    if ((size_t)written < size)
-        return EIO;
+    return (size_t)written < size ? EIO : 0;
+}
+
+/* Returns an errno, or 0 when all of it is on disk. Nothing is tried twice after an error: the kernel may have marked
+ * pages clean that it could not write, and a second fdatasync would then succeed. */
+static inline int nsq_write_durably(const nsq_commit_job *job, int fd, const char *data, size_t size, int64_t at) {
+    int error = nsq_write_once(job->files, fd, data, size, at);
+    if (error)
+        return error;
     return !job->is_dsync && job->files->fdatasync(job->files, fd) < 0 ? errno : 0;
 }
 
@@ -67,9 +75,28 @@ static inline void nsq_commit_batch(nsq_commit_job *job) {
         madvise(job->data + NSQ_BUFFER_KEPT_SIZE, job->size - NSQ_BUFFER_KEPT_SIZE, MADV_DONTNEED);
 }
 
+/* Writes a batch into the kernel's cache, by the calling thread. Returns an errno, or 0. */
+static inline int nsq_write_batch(nsq_files *files, uint32_t epoch_seed, int fd, char *data, size_t size,
+                                  nsq_batch *header) {
+    memset(data + header->length, 0, size - header->length);
+    nsq_batch_seal(data, header, epoch_seed);
+    return nsq_write_once(files, fd, data, size, (int64_t)nsq_place_offset(header->place));
+}
+
+/* A quarter whose sync fails is not synced again: see nsq_write_durably(). */
+static inline void nsq_commit_sync(nsq_commit_job *job) {
+    int64_t begun_ns = nsq_commit_now_ns();
+    for (int i = 0; i < job->sync_count && !job->error; i++)
+        job->error = job->files->fdatasync(job->files, job->sync_fds[i]) < 0 ? errno : 0;
+    job->time_ns = nsq_commit_now_ns() - begun_ns;
+}
+
 static inline void nsq_commit_run(nsq_commit_job *job) {
     job->head_error = job->error = 0;
     job->time_ns = 0;
+    nsq_commit_sync(job);
+    if (job->error)
+        return;
     if (job->head != NULL)
         job->head_error = nsq_write_durably(job, job->head_fd, job->head, NSQ_HEAD_SIZE, job->head_at);
     if (job->data != NULL && !job->head_error)

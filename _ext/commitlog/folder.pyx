@@ -29,6 +29,11 @@ cdef extern from "core/block.h" nogil:
 crc_prepare()
 
 
+cdef uint64_t quarter_size_of(uint64_t size) noexcept:
+    """Bytes of a quarter of a ring that is made with so many."""
+    return size // QUARTER_COUNT // PAGE_SIZE * PAGE_SIZE
+
+
 cdef class RingFolder:
     def __cinit__(self, str path, Files files=None):
         cdef int i
@@ -48,15 +53,16 @@ cdef class RingFolder:
         if self.block is not NULL:
             block_free(self.block, PIECE_SIZE)
 
-    def open(self, uint64_t size, uint32_t align):
-        """Open the ring; make one of `size` bytes if there is none. align: what its writes are aligned to."""
+    def open(self, uint64_t size, uint32_t align, bint is_interval=False):
+        """Open the ring; make one of `size` bytes if there is none. align: what its writes are aligned to.
+        is_interval: they go to the kernel's cache."""
         self.remove(f"{self.path}.new")
         if not self.exists():
-            self.make(f"{self.path}.new", size // QUARTER_COUNT // PAGE_SIZE * PAGE_SIZE)
+            self.make(f"{self.path}.new", quarter_size_of(size))
             self.is_new = True
         # Whoever renamed the ring may have been killed before the name was on disk.
         self.sync_folder(os.path.dirname(os.path.abspath(self.path)))
-        self.open_head(align)
+        self.open_head(align, is_interval)
         self.read_head()
         self.keep_head()
         for i in range(QUARTER_COUNT):
@@ -92,7 +98,7 @@ cdef class RingFolder:
         return 0
 
     cdef int make_file(self, str path, uint64_t size) except -1:
-        """Fill it with `block`, again and again; a short write is an error."""
+        """Fill it with `block`, again and again."""
         cdef int fd = self.table.open(self.table, os.fsencode(path), O_RDWR | O_CREAT | O_EXCL, 0o600)
         cdef uint64_t at = 0, part
         cdef ssize_t written
@@ -101,8 +107,7 @@ cdef class RingFolder:
             while at < size:
                 part = min(size - at, <uint64_t> PIECE_SIZE)
                 written = self.table.pwrite(self.table, fd, self.block, part, at)
-                self.check(-1 if written < 0 else 0, path)
-                self.raise_error(EIO if <uint64_t> written < part else 0, path)
+                self.check_write(written, part, path)
                 at += part
             self.check(self.table.fdatasync(self.table, fd), path)
         finally:
@@ -137,16 +142,10 @@ cdef class RingFolder:
         self.table.close(self.table, fd)
         return True
 
-    cdef int open_head(self, uint32_t align) except -1:
-        """Open it, and find out whether the file system writes past its cache."""
+    cdef int open_head(self, uint32_t align, bint is_interval) except -1:
+        """Open it, and find out whether the file system writes past its cache, if it shall."""
         cdef str path = f"{self.path}/head"
-        self.is_dsync = True
-        self.head_fd = self.table.open(self.table, os.fsencode(path), O_RDWR | O_DIRECT | O_DSYNC, 0)
-        # Some file systems, and disks with larger sectors, refuse only the access itself.
-        if self.head_fd < 0 and errno in (EINVAL, EOPNOTSUPP):
-            self.is_dsync = False
-        elif self.head_fd >= 0 and self.table.pread(self.table, self.head_fd, self.block, align, align) < 0:
-            self.is_dsync = errno != EINVAL
+        self.is_dsync = not is_interval and self.try_direct(path, align)
         if not self.is_dsync:
             if self.head_fd >= 0:
                 self.table.close(self.table, self.head_fd)
@@ -154,6 +153,14 @@ cdef class RingFolder:
         if self.head_fd < 0:
             self.refuse_missing(path)
         return 0
+
+    cdef bint try_direct(self, str path, uint32_t align) except -1:
+        """Open it so; return whether that is not refused. Some file systems, and disks with larger sectors, refuse only
+        the access itself."""
+        self.head_fd = self.table.open(self.table, os.fsencode(path), O_RDWR | O_DIRECT | O_DSYNC, 0)
+        if self.head_fd < 0:
+            return errno not in (EINVAL, EOPNOTSUPP)
+        return self.table.pread(self.table, self.head_fd, self.block, align, align) >= 0 or errno != EINVAL
 
     cdef int open_quarter(self, int quarter) except -1:
         cdef str path = self.quarter_path(quarter)
@@ -191,7 +198,7 @@ cdef class RingFolder:
         self.quarter_size = self.head.quarter_size
         if self.quarter_size % PAGE_SIZE or not RING_QUARTER_SIZE_MIN <= self.quarter_size <= RING_QUARTER_SIZE_MAX:
             self.refuse(f"{self.path}/head", f"says that a quarter has {self.quarter_size} bytes")
-        if not 1 <= self.head.needed_from < SEQUENCE_MAX:
+        if not 1 <= self.head.needed_from < SEQUENCE_MAX or self.head.interval_from > SEQUENCE_MAX:
             self.refuse(f"{self.path}/head", f"says that batch {self.head.needed_from} is needed")
         if self.count_good() == 0:
             self.refuse(f"{self.path}/head", "says that writing failed in every quarter")
@@ -222,6 +229,11 @@ cdef class RingFolder:
     cdef int check(self, int result, str path) except -1:
         return self.raise_error(errno if result < 0 else 0, path)
 
+    cdef int check_write(self, ssize_t written, size_t size, str path) except -1:
+        """A short write is an error."""
+        self.check(-1 if written < 0 else 0, path)
+        return self.raise_error(EIO if <size_t> written < size else 0, path)
+
     cdef int raise_error(self, int error, str path) except -1:
         if error:
             raise OSError(error, os.strerror(error), path)
@@ -241,8 +253,18 @@ cdef class RingFolder:
             count += not self.is_bad(i)
         return count
 
+    cdef uint64_t size(self) noexcept:
+        return self.quarter_size * QUARTER_COUNT
+
+    cdef bint has_size(self, uint64_t size) noexcept:
+        return self.quarter_size == quarter_size_of(size)
+
     cdef int erase(self, int quarter, uint64_t start, uint64_t sequence) except -1:
         cdef size_t size
+        if start % PAGE_SIZE:
+            if self.erase_page(quarter, start):
+                return self.note_bad(quarter, sequence)
+            start += PAGE_SIZE - start % PAGE_SIZE
         memset(self.block, 0, PIECE_SIZE)
         while start < self.quarter_size:
             size = min(self.quarter_size - start, <uint64_t> PIECE_SIZE)
@@ -251,23 +273,36 @@ cdef class RingFolder:
             start += size
         return 0
 
-    cdef int write_again(self, int quarter, uint64_t start, const char *data, size_t size, uint64_t sequence) except -1:
-        """sequence: the last one that may be believed there if this fails."""
-        cdef int fd = self.fds[quarter]
-        cdef int error
+    cdef int erase_page(self, int quarter, uint64_t start) except -1:
+        """The rest of the page, behind what is left as it is: a disk may write no less. Return an errno or 0."""
+        cdef uint64_t page = start // PAGE_SIZE * PAGE_SIZE
+        if not self.read_piece(quarter, page, self.block, PAGE_SIZE):
+            return EIO
+        memset(self.block + (start - page), 0, PAGE_SIZE - (start - page))
+        return self.write_durably(self.fds[quarter], self.block, PAGE_SIZE, page)
+
+    cdef int write_again(self, int quarter, uint64_t start, const char *data, size_t size) except -1:
         if self.is_dsync:
             # What was written is in the disk, but perhaps not yet for good.
-            error = self.table.fdatasync(self.table, fd)
-        else:
-            error = self.write_durably(fd, data, size, start)
-        return self.note_bad(quarter, sequence + 1) if error else 0
+            return 0
+        return self.check_write(
+            self.table.pwrite(self.table, self.fds[quarter], data, size, start), size, self.quarter_path(quarter)
+        )
+
+    cdef int sync_quarter(self, int quarter) except -1:
+        return self.check(self.table.fdatasync(self.table, self.fds[quarter]), self.quarter_path(quarter))
 
     cdef int note_bad(self, int quarter, uint64_t sequence) except -1:
-        cdef int error
         self.head.failed[quarter] = sequence
-        at = self.draft_head(self.head.needed_from)
-        error = self.write_durably(self.head_fd, self.block, HEAD_SIZE, at)
-        return self.raise_error(error, f"{self.path}/head")
+        return self.write_head()
+
+    cdef int note_interval(self, uint64_t sequence) except -1:
+        self.head.interval_from = sequence
+        return self.write_head()
+
+    cdef int write_head(self) except -1:
+        cdef int64_t at = self.draft_head(self.head.needed_from)
+        return self.raise_error(self.write_durably(self.head_fd, self.block, HEAD_SIZE, at), f"{self.path}/head")
 
     cdef int write_durably(self, int fd, const char *data, size_t size, int64_t at) noexcept:
         """Return an errno or 0."""

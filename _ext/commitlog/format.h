@@ -28,6 +28,7 @@ typedef struct {
     uint64_t quarter_size;
     uint64_t needed_from;
     uint64_t failed[NSQ_QUARTER_COUNT]; /* the batch whose write failed in this quarter; 0 = none did */
+    uint64_t interval_from; /* those before it were on disk, it and later ones may be synced by time; 0 = none ever was */
 } nsq_head;
 
 typedef struct {
@@ -41,7 +42,7 @@ typedef struct {
     uint32_t records_crc; /* of the records' CRC fields, in order */
     uint32_t previous; /* the CRC of the header of the batch before; 0 = unknown, or there is none */
     int64_t wall_ns;
-    uint64_t reserved;
+    uint64_t unsynced; /* how many batches right before it were perhaps not on disk when it was written */
 } nsq_batch;
 
 typedef struct {
@@ -53,7 +54,7 @@ typedef struct {
     uint32_t subject;
 } nsq_record;
 
-_Static_assert(sizeof(nsq_head) == 88 && sizeof(nsq_batch) == 64 && sizeof(nsq_record) == 16, "no padding");
+_Static_assert(sizeof(nsq_head) == 96 && sizeof(nsq_batch) == 64 && sizeof(nsq_record) == 16, "no padding");
 
 static inline uint64_t nsq_make_place(uint32_t quarter, uint64_t offset) { return (uint64_t)quarter << 48 | offset; }
 static inline uint32_t nsq_place_quarter(uint64_t place) { return (uint32_t)(place >> 48); }
@@ -99,7 +100,7 @@ static inline int nsq_is_batch(const char *data, uint32_t epoch_seed, uint64_t p
     return header->magic == NSQ_BATCH_MAGIC
            && header->crc == nsq_crc32c(epoch_seed, data + 4, sizeof *header - 4)
            && header->place == place && header->sequence > 0 && header->sequence < NSQ_SEQUENCE_MAX
-           && header->needed_from <= header->sequence
+           && header->needed_from <= header->sequence && header->unsynced < header->sequence
            && header->length >= sizeof *header && header->length % 8 == 0
            && header->length <= quarter_size - nsq_place_offset(place);
 }

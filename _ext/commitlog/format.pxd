@@ -22,6 +22,7 @@ cdef extern from "commitlog/format.h" nogil:
         uint64_t quarter_size
         uint64_t needed_from
         uint64_t *failed
+        uint64_t interval_from
 
     ctypedef struct Batch "nsq_batch":
         uint32_t crc
@@ -32,7 +33,7 @@ cdef extern from "commitlog/format.h" nogil:
         uint32_t count
         uint32_t previous
         int64_t wall_ns
-        uint64_t reserved
+        uint64_t unsynced
 
     ctypedef struct RecordHeader "nsq_record":
         uint32_t length

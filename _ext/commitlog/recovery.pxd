@@ -22,6 +22,7 @@ ctypedef struct Found:
     uint32_t length
     uint32_t crc
     uint32_t previous
+    uint64_t unsynced
 
 
 # Bytes of a quarter in which records of these batches stand.
@@ -45,7 +46,7 @@ cdef extern from "commitlog/salvage.h" nogil:
 cdef class Recovery:
     cdef readonly uint64_t first         # the first batch that is handed out: the last needed_from that was committed
     cdef readonly uint64_t last          # the last batch that was committed; first - 1 = there is none from `first` on
-    cdef readonly bint is_torn           # the beginning of a batch behind it was found, which was cut off
+    cdef readonly bint is_torn           # the beginning of a batch behind it was found: all that was cut off
     # (path, start, end, (first sequence, last sequence)) of what was damaged: bytes of that file, and the batches that
     # they belong to; (0, 0) for bytes that cannot be read and may belong to none. Complete when next() returned False.
     cdef readonly list damaged           # such tuples
@@ -54,7 +55,10 @@ cdef class Recovery:
     cdef Found *found                    # headers, in the order of their batches; one for each when chosen
     cdef size_t count
     cdef size_t capacity
-    cdef Found torn                      # the batch that was cut off
+    cdef uint64_t proven                 # all batches up to this one were on disk
+    cdef size_t cut                      # of `found`, what was cut off: from this one ...
+    cdef size_t cut_end                  # ... to this one
+    cdef Found torn                      # the first header that was cut off; sequence 0 = none was
 
     cdef uint64_t following              # the next batch to be handed out
     cdef size_t index                    # of the first of `found` that is not before it
@@ -79,6 +83,10 @@ cdef class Recovery:
     cdef int scan_piece(self, int quarter, uint64_t start, size_t size) except -1
     cdef bint is_failed(self, int quarter, uint64_t sequence) noexcept
     cdef int note(self, const char *header) except -1
+    cdef int find_proven(self) noexcept
+    cdef size_t cut_off(self) except? 0
+    cdef size_t group_end(self, size_t start) noexcept
+    cdef bint is_joined(self, size_t start, size_t end, size_t before) except -1
     cdef int choose(self) except -1
     cdef int note_ends(self) except -1
     cdef Found *choose_one(self, size_t start, size_t end, Found *behind) except? NULL
@@ -88,7 +96,8 @@ cdef class Recovery:
     cdef int grow_data(self, size_t size) except -1
     cdef int free_data(self) noexcept
     cdef int load(self, int quarter, uint64_t start, uint64_t end) except -1
-    cdef int write_again(self, Found *found) except -1
+    cdef int sync_all(self) except -1
+    cdef bint write_again(self, Found *found) except -1
     cdef bint load_batch(self, Found *found) except -1
     cdef bint load_next(self) except -1
     cdef bint load_missing(self, Found *found) except -1

@@ -1,15 +1,15 @@
 """What a start finds in a ring.
 
-One write is in flight at a time, so a batch's header proves that all batches before it were on disk: a bad one among
-them is damaged, and what is whole of it is handed out. The last header proves nothing of its own batch: where that is
-not whole it is torn, was never answered, and is cut off.
+A batch's header says which batches before it were on disk, and so does the head: a bad one among them is damaged, and
+what is whole of it is handed out. Behind the last that is proven so the first batch that is not whole is torn, and is
+cut off with all that follows. Where each batch is synced that is the last one at most.
 
-    scan: every header in the ring ─► choose: one for each number ─► next(): its records, a batch at a time
-                                                                       └─ damaged or missing: salvage.h
+    scan: every header ─► cut_off: what is torn ─► choose: one for each number ─► next(): its records, batch by batch
+                                                                                    └─ damaged or missing: salvage.h
 """
 
 from libc.stdlib cimport free, qsort, realloc
-from libc.string cimport memmove
+from libc.string cimport memmove, memset
 
 from nsqfast._ext.commitlog.files cimport Files
 from nsqfast._ext.commitlog.format cimport (
@@ -39,17 +39,19 @@ salvage_prepare()
 
 
 def open_ring(
-    str folder, uint64_t size, Files files=None, uint32_t align=4096, bint is_stepped=False, Memory memory=None
+    str folder, uint64_t size, Files files=None, uint32_t align=4096, bint is_stepped=False, Memory memory=None,
+    bint is_interval=False,
 ):
     """Open the ring in this folder, or make one of `size` bytes; return (CommitRing, Recovery).
 
     A ring that exists keeps its size. align: 4096 or 512, what batches start on; 512 suits those that are synced by
-    time. memory: what buffers are counted in. OptionsError: one line for the operator. OSError: the disk refused.
+    time. memory: what buffers are counted in. is_interval: they are written with write(), and synced by time; either
+    kind of ring goes on where the other one ended. OptionsError: one line for the operator. OSError: the disk refused.
     """
     cdef RingFolder opened = RingFolder(folder, files)
-    opened.open(size, align)
+    opened.open(size, align, is_interval)
     cdef Recovery recovery = Recovery(opened)
-    cdef CommitRing ring = CommitRing(opened, align, is_stepped, memory)
+    cdef CommitRing ring = CommitRing(opened, align, is_stepped, memory, is_interval)
     hand_over(recovery, ring)
     return ring, recovery
 
@@ -74,25 +76,31 @@ cdef int hand_over(Recovery recovery, CommitRing ring) except -1:
             offset = recovery.folder.quarter_size
     ring.go_on(recovery.last, recovery.first, previous, quarter, offset)
     note_last(recovery, ring)
-    if last is not NULL and not recovery.folder.is_bad(place_quarter(last.place)):
-        recovery.write_again(last)
-    return 0 if recovery.folder.is_new else erase_torn(ring)
+    recovery.sync_all()
+    is_interval = ring.is_interval or recovery.folder.head.interval_from > 0
+    if is_interval and recovery.folder.head.interval_from != ring.filling:
+        # Before the headers that prove it are gone.
+        recovery.folder.note_interval(ring.filling)
+    return 0 if recovery.folder.is_new else erase_torn(ring, align_up(offset, SECTOR_SIZE))
 
 
-cdef int erase_torn(CommitRing ring) except -1:
-    """Leave nothing of a batch that was cut off, whose number the next one gets: its records would pass for that one's.
-    It may have left some even where its header was not written."""
+cdef int erase_torn(CommitRing ring, uint64_t offset) except -1:
+    """Leave nothing of what was cut off, whose numbers the next ones get: its records would pass for those. It may have
+    left some even where no header was written."""
     cdef RingFolder folder = ring.folder
-    cdef int following = ring.next_quarter()
+    cdef int following = ring.quarter_behind(ring.quarter)
     cdef int quarter
     for quarter in range(QUARTER_COUNT):
         # A bad one cannot be overwritten: what was cut off there is not to be believed.
         if folder.head.failed[quarter] > ring.filling:
             folder.note_bad(quarter, ring.filling)
     if not folder.is_bad(ring.quarter):
-        folder.erase(ring.quarter, ring.offset, ring.filling)
-    if following >= 0 and ring.last[following] < ring.needed_from:
+        folder.erase(ring.quarter, offset, ring.filling)
+    for _ in range(2 if folder.head.interval_from else 1):
+        if following < 0 or ring.last[following] >= ring.needed_from:
+            break
         folder.erase(following, 0, ring.filling)
+        following = ring.quarter_behind(following)
     if folder.count_good() == 0:
         raise OptionsError(f"{folder.path}: writing fails in every quarter: move the folder to another disk")
     return 0
@@ -103,20 +111,27 @@ cdef int note_last(Recovery recovery, CommitRing ring) except -1:
     cdef Found *before = NULL
     cdef Found *found
     cdef size_t i
+    cdef uint64_t missing_last
     cdef int j, quarter
     for i in range(recovery.count + (recovery.torn.sequence > 0)):
         found = recovery.behind(i)
         if before is not NULL and before.sequence + 1 < recovery.first:
             before = NULL       # of an earlier lap, perhaps
-        if found.sequence > (before.sequence + 1 if before is not NULL else recovery.first):
+        # What is missing right before one that was cut off was cut off, too.
+        missing_last = min(found.sequence - 1, recovery.last)
+        if missing_last >= (before.sequence + 1 if before is not NULL else recovery.first):
             recovery.find_ranges(before, found, found.sequence)
             for j in range(recovery.range_count):
-                ring.last[recovery.ranges[j].quarter] = found.sequence - 1
+                ring.last[recovery.ranges[j].quarter] = missing_last
         if i < recovery.count:
             quarter = place_quarter(found.place)
             ring.last[quarter] = max(ring.last[quarter], found.sequence)
         before = found
     recovery.range_count = 0
+    for i in range(recovery.cut, recovery.cut_end):
+        quarter = place_quarter(recovery.found[i].place)
+        if quarter != ring.quarter:
+            ring.last[quarter] = 0      # it was begun behind the last batch, whatever was looked for there
     return 0
 
 
@@ -195,14 +210,68 @@ cdef class Recovery:
         found.length = batch.length
         found.crc = batch.crc
         found.previous = batch.previous
+        found.unsynced = batch.unsynced
         self.count += 1
         return 0
 
+    # What is proven
+
+    cdef int find_proven(self) noexcept:
+        """Even a header that belongs to nothing said it when it was written."""
+        cdef size_t i
+        self.proven = self.folder.head.interval_from - 1 if self.folder.head.interval_from else 0
+        for i in range(self.count):
+            self.proven = max(self.proven, self.found[i].sequence - 1 - self.found[i].unsynced)
+        return 0
+
+    cdef size_t cut_off(self) except? 0:
+        """Return the index of the first header behind the batches that are proven, or whole and joined to them."""
+        cdef uint64_t expected = self.proven + 1
+        cdef size_t start = self.count, end, before = self.count
+        while start > 0 and self.found[start - 1].sequence > self.proven:
+            start -= 1
+        while start < self.count:
+            end = self.group_end(start)
+            if self.found[start].sequence != expected or not self.is_joined(start, end, before):
+                self.torn = self.choose_good(start, end)[0]
+                if before < self.count:
+                    self.torn.previous = 0      # it does not say which of those before counts
+                break
+            expected += 1
+            before = start
+            start = end
+        return start
+
+    cdef size_t group_end(self, size_t start) noexcept:
+        """Behind the headers with the number of this one."""
+        cdef size_t end = start + 1
+        while end < self.count and self.found[end].sequence == self.found[start].sequence:
+            end += 1
+        return end
+
+    cdef bint is_joined(self, size_t start, size_t end, size_t before) except -1:
+        """Whether one of these is whole and was written behind one of those `before`, unless there are none."""
+        cdef size_t i, j
+        for i in range(start, end):
+            if not self.load_batch(&self.found[i]):
+                continue
+            if before == self.count:
+                return True
+            for j in range(before, start):
+                if self.found[j].crc == self.found[i].previous:
+                    return True
+        return False
+
     cdef int choose(self) except -1:
         """One for each number, from the last to the first; they move to the end of the array meanwhile."""
-        cdef size_t end = self.count, chosen = self.count, start
+        cdef size_t end, chosen, start
         cdef Found *behind = NULL
         cdef Found *one
+        self.find_proven()
+        self.cut_end = self.count
+        end = chosen = self.count = self.cut = self.cut_off()
+        if self.torn.sequence:
+            behind = &self.torn
         while end > 0:
             start = end - 1
             while start > 0 and self.found[start - 1].sequence == self.found[end - 1].sequence:
@@ -210,10 +279,8 @@ cdef class Recovery:
             if behind is NULL:
                 one = self.choose_whole(start, end)
                 if one is NULL:
-                    self.torn = self.choose_good(start, end)[0]
-                    behind = &self.torn
-                    end = start
-                    continue
+                    # The head proves it: damaged.
+                    one = self.choose_good(start, end)
             else:
                 one = self.choose_one(start, end, behind)
             if one is not NULL:
@@ -235,7 +302,7 @@ cdef class Recovery:
             self.first = max(self.first, self.found[i].needed_from)
         self.last = self.found[self.count - 1].sequence if self.count else 0
         if self.is_torn:
-            self.last = self.torn.sequence - 1
+            self.last = max(self.last, self.proven)
         # No number is used again, even if nothing that is left says so.
         self.last = max(self.last, self.first - 1)
         return 0
@@ -315,14 +382,35 @@ cdef class Recovery:
             and is_whole(self.salvage.data, self.folder.epoch_seed)
         )
 
-    cdef int write_again(self, Found *found) except -1:
+    cdef int sync_all(self) except -1:
+        """Write again what no header proves, and the last batch in any case. OSError: it cannot be handed out, since it
+        may be in the kernel's cache alone."""
+        cdef bint[QUARTER_COUNT] is_written
+        cdef uint64_t interval_from = self.folder.head.interval_from
+        cdef size_t i = self.count
+        cdef int quarter
+        memset(is_written, 0, sizeof(is_written))
+        while i > 0 and (i == self.count or self.found[i - 1].sequence > self.proven):
+            i -= 1
+            quarter = place_quarter(self.found[i].place)
+            # Where each batch is synced, one in a quarter where a later write failed was.
+            if not self.folder.is_bad(quarter) or 0 < interval_from <= self.found[i].sequence:
+                is_written[quarter] |= self.write_again(&self.found[i])
+        for quarter in range(QUARTER_COUNT):
+            if is_written[quarter]:
+                self.folder.sync_quarter(quarter)
+        return 0
+
+    cdef bint write_again(self, Found *found) except -1:
+        """Return whether it is whole."""
         cdef uint64_t start = place_offset(found.place)
         cdef uint64_t page = start // PAGE_SIZE * PAGE_SIZE
-        if self.load_batch(found):
+        cdef bint is_loaded = self.load_batch(found)
+        if is_loaded:
             size = align_up(start + found.length, PAGE_SIZE) - page
-            self.folder.write_again(place_quarter(found.place), page, self.data, size, self.last)
+            self.folder.write_again(place_quarter(found.place), page, self.data, size)
         self.salvage.size = self.position = 0
-        return 0
+        return is_loaded
 
     cdef bint next(self, Record *record) except -1:
         cdef const RecordHeader *header
@@ -364,7 +452,7 @@ cdef class Recovery:
         """Search for all batches before this one: each range in turn."""
         cdef Found *before = NULL
         self.salvage.first = self.following
-        self.salvage.last = self.missing_last = found.sequence - 1
+        self.salvage.last = self.missing_last = min(found.sequence - 1, self.last)
         if self.index > 0 and self.found[self.index - 1].sequence == self.following - 1:
             before = &self.found[self.index - 1]
         self.find_ranges(before, found, found.sequence - self.following)

@@ -1,9 +1,14 @@
-"""A ring of four files in which batches of records are committed, one write at a time.
+"""A ring of four files in which batches of records are committed: one write at a time, or synced by time.
 
     append() ─► filling buffer ─ commit() ─► thread: sums, write, sync (commit.h) ─ eventfd ─► end_write() ─► committed
 
 While a batch is being written the next one gathers in the other buffer: the slower the disk, the more records share a
 write. What is in flight is never touched. docs/DURABILITY.md has the rules.
+
+In interval mode a turn writes its batch itself, into the kernel's cache, and the thread syncs now and then:
+
+    append() ─► filling buffer ─ write(): sums, write ─► written
+                                 sync() ─► thread: sync, head ─ eventfd ─► end_write() ─► committed
 """
 
 from libc.errno cimport EIO, EMSGSIZE, errno
@@ -42,6 +47,8 @@ cdef extern from "commitlog/commit.h" nogil:
         char *data
         size_t size
         Batch header
+        int *sync_fds
+        int sync_count
         int head_error
         int error
         int64_t time_ns
@@ -54,16 +61,24 @@ cdef extern from "commitlog/commit.h" nogil:
     void committer_wait "nsq_committer_wait"(Committer *committer, int64_t until_ns)
     int committer_fd "nsq_committer_fd"(Committer *committer)
     Job *committer_job "nsq_committer_job"(Committer *committer)
+    int write_batch "nsq_write_batch"(
+        FileTable *files, uint32_t epoch_seed, int fd, char *data, size_t size, Batch *header
+    )
 
 crc_prepare()
 
 
 cdef class CommitRing:
-    def __cinit__(self, RingFolder folder, uint32_t align=4096, bint is_stepped=False, Memory memory=None):
+    def __cinit__(
+        self, RingFolder folder, uint32_t align=4096, bint is_stepped=False, Memory memory=None, bint is_interval=False
+    ):
         if align not in (SECTOR_SIZE, 8 * SECTOR_SIZE):
             raise ValueError(f"batches start on multiples of {SECTOR_SIZE} or {8 * SECTOR_SIZE}, not of {align}")
+        assert not (is_interval and folder.is_dsync)
         self.account = account_of(memory)
         self.folder = folder
+        self.is_interval = is_interval
+        self.is_noted = True
         self.align = align
         self.used = BATCH_HEADER_SIZE
         self.committer = committer_start(is_stepped)
@@ -91,8 +106,8 @@ cdef class CommitRing:
     cdef int go_on(
         self, uint64_t committed, uint64_t needed_from, uint32_t previous, int quarter, uint64_t offset
     ) except -1:
-        self.committed = committed
-        self.filling = committed + 1
+        self.committed = self.written = committed
+        self.filling = self.quarter_first = committed + 1
         self.needed_from = self.kept_from = needed_from
         self.previous = previous
         self.quarter = quarter
@@ -147,6 +162,7 @@ cdef class CommitRing:
 
     cdef bint commit(self, int64_t wall_ns) except -1:
         cdef int quarter
+        assert not self.is_interval
         if self.is_in_flight:
             return True
         if self.count == 0 or self.failed or self.committer is NULL:
@@ -168,37 +184,47 @@ cdef class CommitRing:
         return following if following >= 0 and self.last[following] < self.needed_from else -1
 
     cdef int next_quarter(self) noexcept:
-        """The next one that is good; -1: there is none but this."""
+        return self.quarter_behind(self.quarter)
+
+    cdef int quarter_behind(self, int before) noexcept:
+        """The next one that is good; -1: there is none but this, or the one that is written to."""
         cdef int i, quarter
         for i in range(1, QUARTER_COUNT):
-            quarter = (self.quarter + i) % QUARTER_COUNT
-            if not self.folder.is_bad(quarter):
+            quarter = (before + i) % QUARTER_COUNT
+            if quarter != self.quarter and not self.folder.is_bad(quarter):
                 return quarter
         return -1
 
     cdef int submit(self, int quarter, int64_t wall_ns) except -1:
         cdef Job *job = committer_job(self.committer)
-        memset(&job.header, 0, sizeof(job.header))
+        self.fill_header(&job.header, wall_ns)
         job.data = self.buffers[self.side].data
         job.size = align_up(self.used, self.align)
         job.head = NULL
-        job.header.sequence = self.filling
-        job.header.needed_from = self.needed_from
-        job.header.length = <uint32_t> self.used
-        job.header.count = self.count
-        job.header.previous = self.previous
-        job.header.wall_ns = wall_ns
         if quarter != self.quarter and self.last[quarter] >= self.kept_from:
             # What this overwrites is needed as far as the disk knows.
             job.head_at = self.folder.draft_head(self.needed_from)
             job.head = self.folder.block
         self.side ^= 1
-        self.filling += 1
-        self.used = BATCH_HEADER_SIZE
-        self.count = 0
+        self.begin_filling()
         self.is_second = False
         self.place_job(quarter)
         return 0
+
+    cdef void fill_header(self, Batch *header, int64_t wall_ns) noexcept:
+        memset(header, 0, sizeof(header[0]))
+        header.sequence = self.filling
+        header.needed_from = self.needed_from
+        header.length = <uint32_t> self.used
+        header.count = self.count
+        header.previous = self.previous
+        header.wall_ns = wall_ns
+        header.unsynced = self.filling - 1 - self.committed
+
+    cdef void begin_filling(self) noexcept:
+        self.filling += 1
+        self.used = BATCH_HEADER_SIZE
+        self.count = 0
 
     cdef void place_job(self, int quarter) noexcept:
         cdef Job *job = committer_job(self.committer)
@@ -211,6 +237,125 @@ cdef class CommitRing:
         self.last[quarter] = job.header.sequence
         self.is_in_flight = True
         committer_submit(self.committer)
+
+    # Interval mode
+
+    cdef bint write(self, int64_t wall_ns) except -1:
+        cdef int quarter
+        assert self.is_interval
+        if self.count == 0 or self.failed or self.failing or self.committer is NULL:
+            return False
+        quarter = self.find_quarter(align_up(self.used, self.align))
+        if quarter < 0:
+            if self.next_quarter() < 0:
+                self.failing = EIO      # no checkpoint will make room
+                if not self.sync():
+                    self.failed = EIO
+            return False
+        if quarter != self.quarter and self.is_held(quarter):
+            self.sync()
+            return False
+        return self.write_to(quarter, wall_ns)
+
+    cdef bint is_held(self, int quarter) noexcept:
+        """Whether a sync has to end before this quarter is begun: what it overwrites is needed as far as the disk
+        knows, the disk does not know yet where a write failed, or batches would be unsynced in a third quarter, where a
+        start does not expect them."""
+        return (
+            self.last[quarter] >= self.kept_from
+            or (self.refused > 0 and (self.is_in_flight or not self.is_noted))
+            or self.committed + 1 < self.quarter_first
+        )
+
+    cdef bint write_to(self, int quarter, int64_t wall_ns) except -1:
+        cdef Batch header
+        cdef char *data = self.buffers[self.side].data
+        cdef size_t size = align_up(self.used, self.align)
+        cdef bint is_next = quarter != self.quarter
+        cdef int error
+        self.fill_header(&header, wall_ns)
+        if is_next:
+            self.quarter = quarter
+            self.offset = 0
+            self.quarter_first = self.filling
+        header.place = make_place(quarter, self.offset)
+        with nogil:
+            error = write_batch(
+                self.folder.table, self.folder.epoch_seed, self.folder.fds[quarter], data, size, &header
+            )
+        if error:
+            self.leave_quarter(error)
+            return False
+        self.note_written(&header, size)
+        if is_next:
+            # It ends before the quarter after this one is wanted.
+            self.sync()
+        return True
+
+    cdef void note_written(self, const Batch *header, size_t size) noexcept:
+        self.written = self.last[self.quarter] = self.filling
+        self.previous = header.crc
+        self.offset += size
+        self.is_unsynced[self.quarter] = True
+        self.refused = 0
+        self.count_batch(header, size)
+        self.begin_filling()
+        self.give_back(self.side)
+
+    cdef int leave_quarter(self, int error) except -1:
+        """It is bad from now on; the batch goes to another one, once, when the head says so."""
+        self.figures.failed_count += 1
+        self.folder.head.failed[self.quarter] = self.filling
+        if self.refused == self.filling:
+            self.failing = error
+        self.refused = self.filling
+        self.is_noted = False
+        self.sync()
+        return 0
+
+    cdef bint sync(self) except -1:
+        cdef Job *job
+        cdef int i, quarter
+        assert self.is_interval
+        if self.is_in_flight:
+            return True
+        if self.failed or self.committer is NULL:
+            return False
+        if self.committed == self.written and self.kept_from == self.needed_from and self.is_noted:
+            return False
+        job = committer_job(self.committer)
+        job.sync_count = 0
+        for i in range(1, QUARTER_COUNT + 1):
+            # The earlier batches first: what a start cuts off behind a lost one was not synced then.
+            quarter = (self.quarter + i) % QUARTER_COUNT
+            if self.is_unsynced[quarter]:
+                job.sync_fds[job.sync_count] = self.folder.fds[quarter]
+                job.sync_count += 1
+                self.is_unsynced[quarter] = False
+        job.header.sequence = self.written
+        job.header.needed_from = self.needed_from
+        self.folder.head.interval_from = self.written + 1
+        job.head_at = self.folder.draft_head(self.needed_from)
+        job.head = self.folder.block
+        self.is_noted = self.is_in_flight = True
+        committer_submit(self.committer)
+        return True
+
+    cdef int end_sync(self) except -1:
+        """What could not be synced is not synced again; a start writes it once more."""
+        cdef Job *job = committer_job(self.committer)
+        if job.error or job.head_error:
+            self.figures.failed_count += 1
+            self.failed = job.error or job.head_error
+            return 0
+        self.committed = job.header.sequence
+        self.kept_from = job.header.needed_from
+        record_time(&self.figures.times, job.time_ns)
+        if self.failing and self.is_noted:
+            self.failed = self.failing
+        elif self.failing:
+            self.sync()
+        return 0
 
     # Results
 
@@ -225,7 +370,9 @@ cdef class CommitRing:
             return False
         self.is_in_flight = False
         job = committer_job(self.committer)
-        if self.failing or job.head_error:
+        if self.is_interval:
+            self.end_sync()
+        elif self.failing or job.head_error:
             self.failed = self.failing or job.head_error
         elif job.error:
             self.submit_again(job.error)
@@ -254,19 +401,22 @@ cdef class CommitRing:
 
     cdef void note_committed(self) noexcept:
         cdef Job *job = committer_job(self.committer)
-        self.committed = job.header.sequence
+        self.committed = self.written = job.header.sequence
         self.kept_from = max(self.kept_from, job.header.needed_from)
         self.previous = job.header.crc
-        self.figures.commits += 1
-        self.figures.records += job.header.count
-        self.figures.bytes += job.size
-        self.figures.largest = max(self.figures.largest, <uint64_t> job.size)
+        self.count_batch(&job.header, job.size)
         record_time(&self.figures.times, job.time_ns)
-        self.give_back()
+        self.give_back(self.side ^ 1)
 
-    cdef void give_back(self) noexcept:
-        """Shrink a large buffer, whose memory behind that the thread has emptied."""
-        cdef Buffer *buffer = &self.buffers[self.side ^ 1]
+    cdef void count_batch(self, const Batch *header, size_t size) noexcept:
+        self.figures.commits += 1
+        self.figures.records += header.count
+        self.figures.bytes += size
+        self.figures.largest = max(self.figures.largest, <uint64_t> size)
+
+    cdef void give_back(self, int side) noexcept:
+        """Shrink a large buffer, whose memory behind that the thread has emptied if it wrote it."""
+        cdef Buffer *buffer = &self.buffers[side]
         cdef void *data
         if buffer.capacity <= <size_t> BUFFER_KEPT_SIZE:
             return
@@ -284,12 +434,19 @@ cdef class CommitRing:
         if sequence > self.filling or (sequence == self.filling and self.count == 0):
             raise ValueError(f"batch {sequence} has no records yet")
         while self.committed < sequence and not self.failed:
-            if not self.commit(read_wall_ns()):
+            if not self.start_write():
                 break
             self.finish_write(until_ns)
             if 0 <= until_ns <= now_monotonic():
                 break
         return self.committed >= sequence
+
+    cdef bint start_write(self) except -1:
+        """Return whether a write runs, or a sync."""
+        if not self.is_interval:
+            return self.commit(read_wall_ns())
+        self.write(read_wall_ns())
+        return self.sync()
 
     cdef int finish_write(self, int64_t until_ns) except -1:
         """Wait for the write in flight, and take its result."""

@@ -109,9 +109,10 @@ cdef class OpenRing:
     cdef Recovery recovery
 
     def __init__(
-        self, str folder, uint64_t size, Files files=None, uint32_t align=4096, bint is_stepped=False, memory=None
+        self, str folder, uint64_t size, Files files=None, uint32_t align=4096, bint is_stepped=False, memory=None,
+        bint is_interval=False,
     ):
-        self.ring, self.recovery = open_ring(folder, size, files, align, is_stepped, memory)
+        self.ring, self.recovery = open_ring(folder, size, files, align, is_stepped, memory, is_interval)
 
     def append(self, bytes payload, uint8_t kind=1, uint8_t flags=0, uint16_t extra=0, uint32_t subject=0):
         """Return the number of the batch that it went to."""
@@ -131,6 +132,12 @@ cdef class OpenRing:
 
     def commit(self, int64_t wall_ns=0):
         return bool(self.ring.commit(wall_ns))
+
+    def write(self, int64_t wall_ns=0):
+        return bool(self.ring.write(wall_ns))
+
+    def sync(self):
+        return bool(self.ring.sync())
 
     def step(self):
         return bool(self.ring.step())
@@ -172,7 +179,10 @@ cdef class OpenRing:
         return figures.commits, figures.records, figures.bytes, figures.failed_count, figures.largest, times
 
     def size(self):
-        return self.ring.folder.quarter_size * 4
+        return self.ring.folder.size()
+
+    def has_size(self, uint64_t size):
+        return bool(self.ring.folder.has_size(size))
 
     def bad(self):
         """The quarters where writing failed."""
@@ -188,6 +198,10 @@ cdef class OpenRing:
     @property
     def committed(self):
         return self.ring.committed
+
+    @property
+    def written(self):
+        return self.ring.written
 
     @property
     def needed_from(self):

@@ -41,6 +41,7 @@ SHARES = {
     life.CRASHED_START: 20,
     life.CRASHED_MAKING: 20,
     life.DAMAGED_HEAD: 100,
+    life.WRITTEN: 1,
 }
 
 
@@ -72,13 +73,14 @@ def test_lives(count):
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
-def test_every_call_of_a_real_run(tmp_path):
+@pytest.mark.parametrize("is_interval", [False, True])
+def test_every_call_of_a_real_run(tmp_path, is_interval):
     """Recorded on a real folder; the states are made of what was synced, and any sectors of what was not."""
     folder, seed = str(tmp_path / "ring"), seeds("boundaries", 1)[0]
     print(f"NSQFAST_SEED={os.environ['NSQFAST_SEED']}")
-    recorded = RecordedLife(seed, folder)
+    recorded = RecordedLife(seed, folder, is_interval=is_interval)
     calls = recorded.record(40)
-    replay = Replay(folder, seed)
+    replay = Replay(folder, seed, is_interval=is_interval)
     replay.play(calls, recorded.align)
     print(f"{len(calls)} calls, {replay.states} states")
     assert replay.states > 3 * len(calls)

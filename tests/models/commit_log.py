@@ -39,8 +39,9 @@ class Place:
     has_failed: bool = False
 
     def is_at(self, file, at, size):
-        """Whether it has any of these bytes."""
-        return file is self.file and self.at < at + size and at < self.at + len(self.image)
+        """Whether it has any of these bytes, its padding aside."""
+        end = self.at + len(self.image.rstrip(b"\0"))
+        return file is self.file and self.at < at + size and at < end
 
     def is_kept(self, parts):
         """Whether these (start, end) of it would survive a power cut."""
@@ -75,14 +76,19 @@ class Batch:
     places: list = field(default_factory=list)  # one for each attempt to write it
     needed_from: int = 0
     is_erased: bool = False  # a start cut it off, as nothing proved it
+    unsynced: int = 0  # how many before it its header does not prove
 
     @property
     def parts(self):
         return [(0, BATCH.size), *self.spans]
 
     @property
+    def has_failed(self):
+        return self.places[-1].has_failed
+
+    @property
     def is_believed(self):
-        return not self.is_erased and not self.places[-1].has_failed
+        return not self.is_erased and not self.has_failed
 
     @property
     def is_intact(self):
@@ -130,10 +136,14 @@ class CommitLog:
         self.batches = {}
         self.newest = 0  # the last sequence that a write began of
         self.committed = 0
+        self.written = 0  # a kill keeps it
+        self.is_interval = self.is_head_damaged = False
+        self.head_proves = 0  # all batches up to this one, whatever their headers say
         self.needed_from = 0  # as the newest durable batch or the head says
         self.bad = set()  # quarters that may not be written any more
         self.ever_bad = set()  # those that a restart may remember, too
         self._noted = set()  # those of them that a restart may not forget
+        self._first = 1  # as the last start said
         self._heads = []  # what was written to the head since the last start
         self._may_be_torn = False
         self.has_to_fail = False
@@ -142,7 +152,8 @@ class CommitLog:
 
     def append(self, sequence, record):
         """It goes to this batch or, where an empty one takes the number, to the one after it."""
-        check(sequence > self.newest, f"a record goes to {sequence}, which was written already")
+        is_open = sequence > self.newest or (self.is_interval and self.batches[sequence].has_failed)
+        check(is_open, f"a record goes to {sequence}, which was written already")
         self.waiting.append((sequence, record))
 
     def acknowledge(self, committed):
@@ -151,12 +162,26 @@ class CommitLog:
             return
         check(not self.has_to_fail, f"{committed} is committed after two errors")
         check(committed <= self.newest, f"{committed} is committed before it is written")
-        check(self._is_durable(committed), f"{committed} is committed, but not durable")
-        if self.waiting:
-            check(self.waiting[0][0] > committed, f"{committed} is committed without its records")
+        for sequence in range(self.committed + 1, committed + 1):
+            check(self._is_durable(sequence), f"{sequence} is committed, but not durable")
+        self._check_whole(committed)
         self.committed = committed
-        self._noted |= self.bad
+        self.written = max(self.written, committed)
         self._may_be_torn = committed < self.newest
+
+    def acknowledge_written(self, written):
+        check(written >= self.written, f"{written} written after {self.written}")
+        check(written <= self.newest, f"{written} is written before it is")
+        for sequence in range(self.written + 1, written + 1):
+            batch = self.batches[sequence]
+            check(batch.is_intact or batch.is_excused, f"{sequence} is written, but not there")
+        self._check_whole(written)
+        if not self.has_to_fail:
+            self.written = written
+
+    def _check_whole(self, sequence):
+        if self.waiting:
+            check(self.waiting[0][0] > sequence, f"{sequence} is done without its records")
 
     def _is_durable(self, sequence):
         batch = self.batches.get(sequence)
@@ -175,17 +200,21 @@ class CommitLog:
             self._open(file, at, data)
             return
         quarter = int(number[1])
-        _, _, sequence, needed_from, where, length, count, *_ = BATCH.unpack_from(data)
+        fields = BATCH.unpack_from(data)
+        _, _, sequence, needed_from, where, length, count, *_, unsynced = fields
         check(quarter not in self.bad, f"{sequence} is written to quarter {quarter}, which is bad")
         check(where == quarter << 48 | at, f"{sequence} is at {quarter}:{at}, and says {where:x}")
         self._read_heads()
         self._check_unneeded(sequence, file, at, len(data))
         if sequence not in self.batches:
-            self._begin(sequence, count)
+            self._begin(sequence)
         batch = self.batches[sequence]
+        self._fill(sequence, count - len(batch.records))
         check(sequence == self.newest, f"{sequence} is written after {self.newest}")
         check(len(batch.places) < ATTEMPTS_MAX, f"{sequence} is written a third time")
-        batch.needed_from = needed_from
+        for proven in range(self.committed + 1, sequence - unsynced):
+            check(self._is_durable(proven), f"{sequence} proves {proven}, which is not durable")
+        batch.needed_from, batch.unsynced = needed_from, unsynced
         batch.spans = list(read_spans(sequence, batch.records, data, length))
         batch.places.append(Place(file, at, data))
         self._may_be_torn = True
@@ -195,9 +224,11 @@ class CommitLog:
         for head in self._heads:
             if head.is_kept([(0, len(head.image))]):
                 self.needed_from = max(self.needed_from, read_needed_from(head.image))
-        newest = self.batches.get(self.newest)
-        if newest and any(place.is_kept(newest.parts) for place in newest.places):
-            self.needed_from = max(self.needed_from, newest.needed_from)
+        for sequence in range(self.committed + 1, self.newest + 1):
+            batch = self.batches[sequence]
+            if not any(place.is_kept(batch.parts) for place in batch.places):
+                break
+            self.needed_from = max(self.needed_from, batch.needed_from)
 
     def _open(self, file, at, data):
         """A start writes what is there once more, or zeros: over what is torn, or lost at the end."""
@@ -217,35 +248,60 @@ class CommitLog:
                 batch.is_erased = True
         self._check_unneeded("zeros", file, at, size)
 
+    def _is_there(self, sequence, batch):
+        """What a kill would keep counts, too, unless a start found that it is behind a hole."""
+        if self.is_opening:
+            end = self._find_end(self._find_proven()[1], lambda one: one.is_intact)
+            return batch.places[-1].is_durable and sequence <= end
+        return batch.places[-1].is_durable or self.is_interval
+
     def _check_unneeded(self, sequence, file, at, size):
         for other, batch in self.batches.items():
-            if other >= self.needed_from and batch.places[-1].is_durable and not batch.is_erased:
-                is_left = any(not place.is_at(file, at, size) for place in batch.places)
-                check(is_left, f"{sequence} overwrites {other}, which is needed")
+            if other < self.needed_from or batch.is_erased:
+                continue
+            is_left = any(not place.is_at(file, at, size) for place in batch.places)
+            is_so = is_left or not self._is_there(other, batch)
+            check(is_so, f"{sequence} overwrites {other}, which is needed")
 
-    def _begin(self, sequence, count):
+    def _begin(self, sequence):
         check(sequence == self.newest + 1, f"{sequence} is written after {self.newest}")
-        check(self._is_durable(self.newest), f"{sequence} is written before {self.newest} is there")
-        check(count <= len(self.waiting), f"{sequence} has records that nobody appended")
+        is_so = self.is_interval or self._is_durable(self.newest)
+        check(is_so, f"{sequence} is written before {self.newest} is there")
+        self.batches[sequence] = Batch()
+        self.newest = sequence
+
+    def _fill(self, sequence, count):
+        """More may come before a second attempt, in interval mode."""
+        is_so = not count or self.is_interval or not self.batches[sequence].places
+        check(0 <= count <= len(self.waiting) and is_so, f"{sequence} has {count} records more")
         taken = [self.waiting.popleft() for _ in range(count)]
         check(all(least <= sequence for least, _ in taken), f"{sequence} has records of the next")
-        self.batches[sequence] = Batch([record for _, record in taken])
-        self.newest = sequence
+        self.batches[sequence].records += [record for _, record in taken]
 
     def wrote(self, file, at, data):
         """It is durable."""
         if file.name == "head":
             self.needed_from = max(self.needed_from, read_needed_from(data))
+            *_, first, second, third, fourth, interval_from = HEAD.unpack_from(data)
+            self.head_proves = interval_from - 1
+            self._noted |= {n for n, one in enumerate((first, second, third, fourth)) if one}
             return
-        batch = self.batches.get(self.newest)
-        if batch and batch.places:
+        for sequence in range(self.committed + 1, self.newest + 1):
+            batch = self.batches[sequence]
             place = batch.places[-1]
             if place.file is file and place.at == at and place.image == data:
                 place.is_durable = True
-                self.needed_from = max(self.needed_from, batch.needed_from)
+            if not place.is_durable:
+                break
+            self.needed_from = max(self.needed_from, batch.needed_from)
 
-    def failed(self, file):
+    def failed(self, file, *, is_sync=False):
         if number := QUARTER.fullmatch(file.name):
+            if is_sync:
+                self.written = self.committed  # the kernel may drop it now
+            if is_sync and self.is_interval and not self.is_opening:
+                self.has_to_fail = True
+                return
             self.bad.add(int(number[1]))
             self.ever_bad.add(int(number[1]))
             batch = None if self.is_opening else self.batches.get(self.newest)
@@ -255,7 +311,10 @@ class CommitLog:
 
     # -- what comes back ---------------------------------------------------------------------------
 
-    def recover(self, found, *, is_head_damaged):
+    def lose_power(self):
+        self.written = self.committed
+
+    def recover(self, found):
         """Judge it (a `Recovered`), and go on from there."""
         self.is_opening = False
         self._check_last(found)
@@ -263,14 +322,18 @@ class CommitLog:
         self._check_damage(found)
         self.needed_from = max(self.needed_from, found.first)
         self._heads = self._heads[-2:]
+        self._first = found.first
         self._drop(found.last)
         for sequence, batch in self.batches.items():
             if sequence > self.committed:  # answered from nowhere yet
                 batch.places.sort(key=batch.stands_at)
-            batch.places[-1].is_durable, batch.places[-1].has_failed = True, False
+            place = batch.places[-1]
+            is_so = batch.is_harmed or place.is_kept(batch.parts)
+            check(is_so, f"{sequence} is handed out, and would not survive a power cut")
+            place.is_durable, place.has_failed = True, False
             self.needed_from = max(self.needed_from, batch.needed_from)
-        self.newest = self.committed = found.last
-        self.bad = set() if is_head_damaged else set(self._noted)
+        self.newest = self.committed = self.written = found.last
+        self.bad = set() if self.is_head_damaged else set(self._noted)
         self._noted = set(self.bad)
         self._may_be_torn = found.is_torn
         self.has_to_fail = False
@@ -282,31 +345,53 @@ class CommitLog:
             one: batch for one, batch in self.batches.items() if self.needed_from <= one <= last
         }
 
+    def _find_proven(self):
+        """(the last that a header proves, the last that anything does)."""
+        headers = [(one, batch) for one, batch in self.batches.items() if batch.has_header]
+        claims = max((one - 1 - batch.unsynced for one, batch in headers), default=0)
+        return claims, claims if self.is_head_damaged else max(claims, self.head_proves)
+
     def _check_last(self, found):
-        """The last one that is whole, or that the beginning of the next one proves."""
-        least = most = 0
-        for sequence, batch in self.batches.items():
-            proven = sequence - 1 if batch.has_header else 0
-            least = max(least, sequence if batch.is_intact else proven)
-            most = max(most, sequence if batch.is_somewhere else proven)
-        for sequence in range(max(least + 1, self.needed_from), self.committed + 1):
-            batch = self.batches[sequence]
-            check(batch.is_excused, f"{sequence} was committed, and is not on the disk")
+        """The last one that is proven, or whole behind those."""
+        headers = [one for one, batch in self.batches.items() if batch.has_header]
+        claims, proven = self._find_proven()
+        least = max((one for one in headers if one <= proven), default=0)
+        # A header that is cut off proves that there were others.
+        least = max(least, claims)
+        if least == proven or not proven:
+            least = self._find_end(proven, lambda batch: batch.is_intact)
+        for sequence in range(max(least + 1, self.needed_from), self.written + 1):
+            is_so = self._is_cut(proven, sequence)
+            check(is_so, f"{sequence} was answered, and is not on the disk")
         # No number is used again, and what proved the last one may still be there.
-        most = max(most, found.first - 1, self.committed)
+        most = self._find_end(max(proven, self.written), lambda batch: batch.is_somewhere)
+        most = max(most, found.first - 1, self._find_end(self.committed, is_durable))
         is_so = least <= found.last <= most or not self.batches
         check(is_so, f"the last one is {found.last}, on the disk is {least}")
         if found.is_torn:
             behind = [batch for one, batch in self.batches.items() if one >= found.last]
-            is_so = self._may_be_torn or any(batch.is_excused for batch in behind)
+            # A batch that nobody needs may be damaged, too.
+            is_unneeded = found.last < self.needed_from
+            is_so = self._may_be_torn or is_unneeded or any(batch.is_excused for batch in behind)
             check(is_so, f"nothing is torn behind {found.last}")
+
+    def _is_cut(self, proven, sequence):
+        """Whether a fault hit it, or one before it that nothing proves."""
+        rest = range(min(proven + 1, sequence), sequence + 1)
+        return any(one in self.batches and self.batches[one].is_excused for one in rest)
+
+    def _find_end(self, sequence, is_there):
+        """The last one from there on before the first that is not."""
+        while sequence + 1 in self.batches and is_there(self.batches[sequence + 1]):
+            sequence += 1
+        return sequence
 
     def _check_records(self, found):
         newest = self.batches.get(found.last)
         if newest and newest.is_intact:
             check(found.first >= newest.needed_from, f"the first one is {found.first}, too early")
         most = max((one.needed_from for one in self.batches.values()), default=0)
-        most = max([1, most, *(read_needed_from(one.image) for one in self._heads)])
+        most = max([self._first, most, *(read_needed_from(one.image) for one in self._heads)])
         check(found.first <= most, f"the first one is {found.first}")
         came, previous = {}, found.first
         for sequence, record in found.records:
@@ -332,6 +417,10 @@ class CommitLog:
             is_needed = max(found.first, self.needed_from) <= sequence <= found.last
             if is_needed and batch.is_excused and not batch.is_somewhere:
                 check_reported(sequence, batch, found.damaged)
+
+
+def is_durable(batch):
+    return any(place.is_durable for place in batch.places)
 
 
 class Recovered(NamedTuple):

@@ -2,7 +2,7 @@
 
 import struct
 
-HEAD = struct.Struct("<IIIIQ16sQQQQQQ")
+HEAD = struct.Struct("<IIIIQ16sQQQQQQQ")
 BATCH = struct.Struct("<IIQQQIIIIqQ")
 RECORD = struct.Struct("<IIBBHI")
 HEAD_MAGIC, BATCH_MAGIC = b"nsqh", b"nsqb"
@@ -35,9 +35,17 @@ def pad(data, align):
     return data + bytes(-len(data) % align)
 
 
-def encode_head(epoch, quarter_size, generation, needed_from=1, failed=(0, 0, 0, 0), version=1):
+def encode_head(
+    epoch,
+    quarter_size,
+    generation,
+    needed_from=1,
+    failed=(0, 0, 0, 0),
+    version=1,
+    interval_from=0,
+):
     fields = (HEAD_MAGIC, version, 0, generation, epoch, quarter_size, needed_from, *failed)
-    rest = struct.pack("<4sIIQ16sQQQQQQ", *fields).ljust(4092, b"\0")
+    rest = struct.pack("<4sIIQ16sQQQQQQQ", *fields, interval_from).ljust(4092, b"\0")
     return struct.pack("<I", crc32c(rest)) + rest
 
 
@@ -47,7 +55,16 @@ def encode_record(kind, flags, extra, subject, payload, seed):
 
 
 def encode_batch(
-    epoch, sequence, place, records, *, needed_from=1, previous=0, wall_ns=0, align=4096
+    epoch,
+    sequence,
+    place,
+    records,
+    *,
+    needed_from=1,
+    previous=0,
+    wall_ns=0,
+    align=4096,
+    unsynced=0,
 ):
     """Records: (kind, flags, extra, subject, payload)."""
     epoch_seed = crc32c(epoch)
@@ -57,7 +74,7 @@ def encode_batch(
         sums = crc32c(encoded[:4], sums)
         body += encoded
     fields = (BATCH_MAGIC, sequence, needed_from, place, 64 + len(body), len(records), sums)
-    rest = struct.pack("<4sQQQIIIIqQ", *fields, previous, wall_ns, 0)
+    rest = struct.pack("<4sQQQIIIIqQ", *fields, previous, wall_ns, unsynced)
     return pad(struct.pack("<I", crc32c(rest, epoch_seed)) + rest + body, align)
 
 

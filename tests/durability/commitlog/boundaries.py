@@ -30,15 +30,19 @@ class Notes(CommitLog):
     def acknowledge(self, *arguments: Any) -> None:
         self._calls.append(("acknowledge", arguments, 0))
 
+    def acknowledge_written(self, *arguments: Any) -> None:
+        """What a power cut leaves is judged."""
+
 
 class RecordedLife(Life):
     """One start and its work, on a real folder."""
 
-    def __init__(self, seed: int, folder: str) -> None:
+    def __init__(self, seed: int, folder: str, *, is_interval: bool) -> None:
         super().__init__(seed, folder)
         self.size = 64 * 1024
         self.files = RecordingFiles()
         self.model = Notes(self.files.calls)
+        self.model.is_interval = self.is_interval = is_interval
 
     def record(self, turns: int) -> list[tuple[str, tuple[Any, ...], int]]:
         ring = self._open()
@@ -54,9 +58,10 @@ class RecordedLife(Life):
 class Replay:
     """A simulated disk that follows a recording, and what its user knows by then."""
 
-    def __init__(self, folder: str, seed: int) -> None:
+    def __init__(self, folder: str, seed: int, *, is_interval: bool) -> None:
         self.folder, self.dice = folder, random.Random(seed)
         self.model = CommitLog()
+        self.model.is_interval = is_interval
         self.disk = Disk(Faults(self.dice), self.model)
         self.disk.make_parents(folder)
         self.states = 0

@@ -40,7 +40,7 @@ class Watcher(Protocol):
     def wrote(self, file: File, at: int, data: bytes) -> None:
         """The write is durable."""
 
-    def failed(self, file: File) -> None:
+    def failed(self, file: File, *, is_sync: bool = False) -> None:
         """A write or an fdatasync of it."""
 
 
@@ -90,15 +90,20 @@ class File:
                 if self.durable[one * SECTOR : (one + 1) * SECTOR] != before:
                     self.damaged.discard(one)
         put(self.durable, at, data)
+        self.make_readable(at, len(data))
+
+    def make_readable(self, at: int, size: int) -> None:
         if self.unreadable:
-            pages = {one * SECTOR // PAGE for one in healed}
+            pages = range(at // PAGE, -(-(at + size) // PAGE))
             self.unreadable -= {one for one in self.unreadable if one * SECTOR // PAGE in pages}
 
     def store_elsewhere(self, at: int, data: bytes) -> None:
-        """Reads see it at once; no kernel keeps the pages of a file that is written directly."""
+        """Reads see it at once, but for what the kernel has yet to write; it keeps nothing that is written directly."""
         data = data[: max(0, len(self.durable) - at)]
         self.store(at, data)
         put(self.seen, at, data)
+        for place, part in self.pending:
+            put(self.seen, place, part)
         self.damage(at, len(data))
 
     def damage(self, at: int, size: int) -> None:
@@ -182,6 +187,11 @@ class Disk:
         if isinstance(node, File) and flags & os.O_TRUNC:
             node.durable, node.seen = bytearray(), bytearray()
             node.pending.clear()
+        if isinstance(node, File) and flags & os.O_DIRECT:
+            # What is read is what the disk has, and what the kernel has yet to write.
+            node.seen = bytearray(node.durable)
+            for at, data in node.pending:
+                put(node.seen, at, data)
         self._next_fd += 1
         self._opened[self._next_fd] = node, flags
         return self._next_fd
@@ -232,15 +242,16 @@ class Disk:
         file, _ = self._file_of(fd)
         if self._stops():
             raise self._fail(errno.EIO)
-        pending, file.pending = file.pending, []
+        pending = list(file.pending)
         if self.faults.draw(SYNC_EIO):
             # The pages are clean from now on, whatever of them reached the disk.
+            file.pending.clear()
             for at, data in pending:
                 self._store_some(file, at, data)
-            self._watcher.failed(file)
+            self._watcher.failed(file, is_sync=True)
             raise self._fail(errno.EIO)
-        for at, data in pending:
-            self._store(file, at, data)
+        while file.pending:
+            self._store(file, *file.pending.pop(0))
         for at, data in pending:
             self._watcher.wrote(file, at, data)
         return 0
@@ -419,10 +430,15 @@ class Disk:
 
     def _write(self, file: File, at: int, data: bytes, flags: int) -> None:
         put(file.seen, at, data)
+        if flags & os.O_DIRECT:
+            # The kernel writes its own pages first.
+            while file.pending:
+                file.store(*file.pending.pop(0))
         if flags & os.O_DSYNC:
             self._store(file, at, data)
         elif data:
             file.pending.append((at, data))
+            file.make_readable(at, len(data))
 
     def _tear(self, file: File, at: int, data: bytes, flags: int) -> None:
         """A write that does not end well: any of its sectors got there."""

@@ -28,14 +28,13 @@ SIZE_MIN, SIZE_MAX = 1, 20_000
 QUARTERS = 4
 # A start overwrites what it has just read: nothing goes astray meanwhile.
 SILENT = (faults_of.MISDIRECTED, faults_of.LOST)
-# Where a start cannot sync what a kill left in the kernel's cache it hands that out nevertheless: a known limit.
-IN_STARTS = (faults_of.EIO, faults_of.ENOSPC, faults_of.SHORT, faults_of.SYNC_EIO)
 DAMAGES_MAX = 3  # between two starts
 KEPT, DROPPED = 1, 2  # kinds of records
 
 DAMAGED_HEAD = "damaged head"
 FAILED, FULL, DELAYED = "failed ring", "full ring", "delayed step"
 CRASHED_START, CRASHED_MAKING = "crash in a start", "crash in making"
+WRITTEN = "batches written to the cache"
 LAPS, RECORDS, BATCHES, STARTS = "quarters begun", "records", "batches", "starts"
 
 
@@ -52,10 +51,14 @@ class Life:
         self.rates = choose_rates(dice)
         self.align = dice.choice((512, 4096))
         self.size = dice.choice(SIZES)
+        self.sync_share = dice.choice((0.03, 0.1, 0.5))
+        self.interval_share = dice.choice((0, 0, 0.5, 1, 1))
+        self.is_interval = False
         self.live: dict[int, tuple[int, Record]] = {}  # least sequence and record, by number
         self.next_number = 1
         self.checkpoint: tuple[int, int] | None = None  # (needed from, once this is committed)
         self.is_made = self.is_head_damaged = self.is_harmed = False
+        self.is_unreadable = False
         self.damaged: dict[str, set[int]] = {}
         self.removed: dict[str, bytes] = {}  # the files of an earlier ring
 
@@ -80,8 +83,8 @@ class Life:
     # -- starts ------------------------------------------------------------------------------------
 
     def start(self, rates: dict[str, float]) -> OpenRing | None:
-        unplayed = SILENT + IN_STARTS if self.is_made else SILENT
-        self.faults.rates = {one: rate for one, rate in rates.items() if one not in unplayed}
+        self.faults.rates = {one: rate for one, rate in rates.items() if one not in SILENT}
+        self.model.is_interval = self.is_interval = self.dice.random() < self.interval_share
         if rates:
             chance = self.dice.random()
             calls = 60 if chance < 0.2 else 1000
@@ -93,7 +96,10 @@ class Life:
         files = self.disk.files(self.folder)
         self.damaged = {name: set(file.damaged) for name, file in files.items()}
         self.is_harmed = self.is_harmed or any(self.damaged.values())
+        # A page that cannot be read cannot be erased in part: its quarter is bad then.
+        self.is_unreadable |= any(file.unreadable for file in files.values())
         self.is_head_damaged = "head" in files and bool(self.damaged["head"])
+        self.model.is_head_damaged = self.is_head_damaged
         if self.is_head_damaged and self.model.ever_bad:
             # The other block may not know which write failed, so that what it left may be believed: a known limit.
             self.counts[DAMAGED_HEAD] += 1
@@ -113,7 +119,10 @@ class Life:
         return ring
 
     def _open(self) -> OpenRing:
-        return OpenRing(self.folder, self.size, self.files, self.align, True)
+        align = self.dice.choice((self.align, 512)) if self.is_interval else self.align
+        return OpenRing(
+            self.folder, self.size, self.files, align, True, is_interval=self.is_interval
+        )
 
     def _raise_errors(self) -> None:
         """What was found within a call of the ring."""
@@ -126,7 +135,10 @@ class Life:
             self.counts[CRASHED_START if self.is_made else CRASHED_MAKING] += 1
             return
         is_explained = (
-            self.disk.seen_errors or self.is_head_damaged or len(self.model.ever_bad) == QUARTERS
+            self.disk.seen_errors
+            or self.is_head_damaged
+            or len(self.model.ever_bad) == QUARTERS
+            or self.is_unreadable
         )
         check(is_explained, f"the ring does not open: {error}")
         self.counts[DAMAGED_HEAD] += self.is_head_damaged
@@ -138,9 +150,11 @@ class Life:
         }
         found = Recovered(ring.first, ring.last, ring.is_torn, ring.damaged, records, damaged)
         acknowledged = {
-            number for number, (least, _) in self.live.items() if least <= self.model.committed
+            number for number, (least, _) in self.live.items() if least <= self.model.written
         }
-        self.model.recover(found, is_head_damaged=self.is_head_damaged)
+        self.model.recover(found)
+        if self.is_unreadable:
+            self.model.ever_bad.update(ring.bad())
         check(ring.committed == ring.last, f"committed is {ring.committed}, not {ring.last}")
         check(ring.filling == ring.last + 1, f"filling is {ring.filling} after {ring.last}")
         check(ring.needed_from == ring.first, f"needed from {ring.needed_from}, not {ring.first}")
@@ -164,7 +178,7 @@ class Life:
         self.faults.rates = self.rates
         for _ in range(turns):
             self._append(ring)
-            ring.commit(self.dice.getrandbits(40))
+            self._end_turn(ring)
             if not self._note(ring):
                 return
             if self.dice.random() < 0.3:
@@ -174,6 +188,15 @@ class Life:
                 return
             if self.dice.random() < 0.25 or ring.is_full():
                 self._move_checkpoint(ring)
+
+    def _end_turn(self, ring: OpenRing) -> None:
+        wall_ns = self.dice.getrandbits(40)
+        if not self.is_interval:
+            ring.commit(wall_ns)
+            return
+        self.counts[WRITTEN] += ring.write(wall_ns)
+        if self.dice.random() < self.sync_share:
+            ring.sync()
 
     def _append(self, ring: OpenRing) -> None:
         for _ in range(self.dice.randint(0, 4)):
@@ -224,6 +247,7 @@ class Life:
         if self.disk.is_off:
             return False
         self.model.acknowledge(ring.committed)
+        self.model.acknowledge_written(ring.written)
         if ring.failed:
             self._check_failed(ring)
             return False
@@ -235,7 +259,8 @@ class Life:
         with suppress(OSError):
             ring.append(b"1", KEPT, 0, 0, 0)
             raise ViolationError("a ring that failed takes a record")
-        check(not ring.commit(1) and not ring.step(), "a ring that failed goes on writing")
+        is_going = ring.write(1) if self.is_interval else ring.commit(1)
+        check(not is_going and not ring.step(), "a ring that failed goes on writing")
         ring.end_write()
         self.model.acknowledge(ring.committed)
 
@@ -276,6 +301,7 @@ class Life:
         self.faults.rates = {}
         if self.dice.random() < 0.7:
             self.disk.cut_power()
+            self.model.lose_power()
         else:
             self.disk.kill()
         for _ in range(DAMAGES_MAX):
@@ -325,12 +351,17 @@ class Life:
             wanted = ring.filling
             self._put(ring, Record(DROPPED, 0, 0, 0, b"-"))
             for _ in range(3):
-                ring.commit(1)
+                if self.is_interval:
+                    ring.write(1)
+                    ring.sync()
+                else:
+                    ring.commit(1)
                 if not self._note(ring) or not self._write(ring):
                     return
             check(ring.committed >= wanted, f"{wanted} is not committed: full {ring.is_full()}")
         self._leave(ring)
         self.disk.cut_power()
+        self.model.lose_power()
         self.start({})
 
 

@@ -84,6 +84,40 @@ MUTANTS = (
         "    return nsq_crc32c(nsq_crc32c_number(batch_seed, place), record + 4, length - 4);\n",
         "    return nsq_crc32c(nsq_crc32c_number(0, place), record + 4, length - 4);\n",
     ),
+    Mutant(
+        "committed as soon as it is in the kernel's cache",
+        "ring.pyx",
+        "        self.written = self.last[self.quarter] = self.filling\n",
+        "        self.committed = self.written = self.last[self.quarter] = self.filling\n",
+    ),
+    Mutant(
+        "a header proves what was not synced",
+        "ring.pyx",
+        "        header.unsynced = self.filling - 1 - self.committed\n",
+        "        header.unsynced = 0\n",
+    ),
+    Mutant(
+        "a start syncs the last batch alone",
+        "recovery.pyx",
+        "(i == self.count or self.found[i - 1].sequence > self.proven)",
+        "i == self.count",
+    ),
+    Mutant(
+        "the head says what is synced before it is",
+        "commit.h",
+        """    nsq_commit_sync(job);
+    if (job->error)
+        return;
+    if (job->head != NULL)
+        job->head_error = nsq_write_durably(job, job->head_fd, job->head, NSQ_HEAD_SIZE, job->head_at);
+""",
+        """    if (job->head != NULL)
+        job->head_error = nsq_write_durably(job, job->head_fd, job->head, NSQ_HEAD_SIZE, job->head_at);
+    nsq_commit_sync(job);
+    if (job->error)
+        return;
+""",
+    ),
 )
 
 
