@@ -60,6 +60,19 @@ def path_of(folder, queue="t:c"):
     return folder / f"{queue}.diskqueue.deferred.dat"
 
 
+def test_a_clean_stop_where_the_first_of_them_begins_a_file(tmp_path):
+    """The file before it, at whose end it was to be, is finished, and so removed."""
+    flags = (ON_DISK, "--max-bytes-per-file=100")
+    with start_nsqd("nsqfast", tmp_path, *flags) as server:
+        make(server, "t")
+        with Client(server.tcp) as client:
+            defer(client, "t", b"x" * 60, LONG_MS)
+        assert counts(server) == (0, 1)
+    with start_nsqd("nsqfast", tmp_path, *flags) as server:
+        assert counts(server) == (0, 1)
+        assert complaints(server) == []
+
+
 @memory
 def test_a_clean_stop(tmp_path, memory):
     with start_nsqd("nsqfast", tmp_path, memory) as server:

@@ -119,6 +119,9 @@ cdef class DiskDeferred:
         self.reader = reader
         self.deadlines = deadlines
         self.file, self.position = deadlines.head.file, deadlines.head.position
+        if self.file < reader.position.cursor_file:
+            # The first began a file, and the one before it, at whose end it was to be, is finished and removed.
+            self.file, self.position = reader.position.cursor_file, reader.position.cursor_position
 
     cdef Delivery *next(self, int64_t *due_ns) except? NULL:
         """Return the next one, and when it is due (Unix time); NULL at the end."""
