@@ -198,8 +198,10 @@ cdef class RingFolder:
         self.quarter_size = self.head.quarter_size
         if self.quarter_size % PAGE_SIZE or not RING_QUARTER_SIZE_MIN <= self.quarter_size <= RING_QUARTER_SIZE_MAX:
             self.refuse(f"{self.path}/head", f"says that a quarter has {self.quarter_size} bytes")
-        if not 1 <= self.head.needed_from < SEQUENCE_MAX or self.head.interval_from > SEQUENCE_MAX:
+        if not 1 <= self.head.needed_from < SEQUENCE_MAX:
             self.refuse(f"{self.path}/head", f"says that batch {self.head.needed_from} is needed")
+        if self.head.interval_from > SEQUENCE_MAX:
+            self.refuse(f"{self.path}/head", f"says that batches are synced by time from {self.head.interval_from} on")
         if self.count_good() == 0:
             self.refuse(f"{self.path}/head", "says that writing failed in every quarter")
         self.epoch_seed = epoch_seed(self.head.epoch)

@@ -3,10 +3,12 @@
 import os
 
 import pytest
+from nsqfast._ext.dev.commit_rings import OpenRing
 from nsqfast._ext.dev.probes import fix_parts
 from nsqfast._ext.storage.diskqueue.syncer import Syncer
 
 ENDLESS = 1 << 40
+RING_SIZE = 4 * 64 * 1024
 # About the broker alone: these run on each engine, but for tests marked `disk`.
 BROKER_MODULES = (
     "test_channel",
@@ -50,3 +52,21 @@ def syncer():
     syncer = Syncer()
     yield syncer
     syncer.close()
+
+
+@pytest.fixture
+def opened_rings():
+    """Rings of the commit log, which are closed in the end."""
+    rings = []
+    yield rings
+    for ring in rings:
+        ring.close()
+
+
+@pytest.fixture
+def open_ring(tmp_path, opened_rings):
+    def open_(size=RING_SIZE, **options):
+        opened_rings.append(OpenRing(str(tmp_path / "log"), size, **options))
+        return opened_rings[-1]
+
+    return open_

@@ -2,6 +2,7 @@
 
 import errno
 import select
+from functools import partial
 
 import pytest
 from nsqfast._ext.dev.commit_rings import FaultyFiles, OpenRing
@@ -15,22 +16,8 @@ LARGE = b"l" * (QUARTER - 64 - 16)
 
 
 @pytest.fixture
-def opened():
-    """Rings that are closed in the end."""
-    rings = []
-    yield rings
-    for ring in rings:
-        ring.close()
-
-
-@pytest.fixture
-def open_ring(tmp_path, opened):
-    def open_(size=SIZE, **options):
-        options = {"align": 512, "is_stepped": True, "is_interval": True} | options
-        opened.append(OpenRing(str(tmp_path / "log"), size, **options))
-        return opened[-1]
-
-    return open_
+def open_ring(open_ring):
+    return partial(open_ring, align=512, is_stepped=True, is_interval=True)
 
 
 def write(ring, *payloads):

@@ -18,24 +18,6 @@ SIZE = 4 * QUARTER
 PAYLOAD_MAX = QUARTER - 64 - 16
 
 
-@pytest.fixture
-def opened():
-    """Rings that are closed in the end."""
-    rings = []
-    yield rings
-    for ring in rings:
-        ring.close()
-
-
-@pytest.fixture
-def open_ring(tmp_path, opened):
-    def open_(size=SIZE, **options):
-        opened.append(OpenRing(str(tmp_path / "log"), size, **options))
-        return opened[-1]
-
-    return open_
-
-
 def commit(ring, *payloads):
     for payload in payloads:
         ring.append(payload)
@@ -186,7 +168,7 @@ def test_checkpoint_of_what_is_not_begun(open_ring):
         ring.wait(1)
 
 
-def test_memory_is_counted_and_given_back(open_ring, opened):
+def test_memory_is_counted_and_given_back(open_ring, opened_rings):
     memory = Memory()
     ring = open_ring(size=4 << 24, memory=memory)
     commit(ring, b"small")
@@ -196,7 +178,7 @@ def test_memory_is_counted_and_given_back(open_ring, opened):
     assert small < memory.used_bytes() <= small + (4 << 20)
     commit(ring, *[b"again" * 1000] * 2000)
     ring.close()
-    opened.remove(ring)
+    opened_rings.remove(ring)
     del ring, open_ring
     assert memory.used_bytes() <= 10 << 20
 
