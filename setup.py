@@ -53,7 +53,7 @@ SELDOM = """
     core.cyutility core.settings
     storage.engines storage.health storage.diskqueue.closing storage.diskqueue.deferred
     storage.diskqueue.recovery storage.diskqueue.segment storage.diskqueue.unreadable
-    commitlog.folder
+    commitlog.folder commitlog.start commitlog.view
     broker.embedded broker.picker broker.shutdown broker.snapshot
     server.auth
     dev.commit_rings dev.null_peer dev.probes dev.structures

@@ -5,6 +5,7 @@ from libc.stdint cimport int64_t
 
 cdef extern from "commitlog/files.h" nogil:
     const int O_DIRECT
+    const int O_NOFOLLOW
 
     ctypedef struct FileTable "nsq_files":
         int (*open)(FileTable *files, const char *path, int flags, int mode) noexcept

@@ -1,8 +1,8 @@
-"""What a start finds in a ring."""
+"""What a start finds in a ring, or whoever looks at one: nothing here writes."""
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 
-from nsqfast._ext.commitlog.folder cimport RingFolder
+from nsqfast._ext.commitlog.contents cimport RingContents
 
 ctypedef struct Record:
     uint8_t kind                # this, flags, extra, subject and payload are as they were appended
@@ -50,7 +50,7 @@ cdef class Recovery:
     # (path, start, end, (first sequence, last sequence)) of what was damaged: bytes of that file, and the batches that
     # they belong to; (0, 0) for bytes that cannot be read and may belong to none. Complete when next() returned False.
     cdef readonly list damaged           # such tuples
-    cdef RingFolder folder
+    cdef RingContents folder
 
     cdef Found *found                    # headers, in the order of their batches; one for each when chosen
     cdef size_t count
@@ -59,6 +59,10 @@ cdef class Recovery:
     cdef size_t cut                      # of `found`, what was cut off: from this one ...
     cdef size_t cut_end                  # ... to this one
     cdef Found torn                      # the first header that was cut off; sequence 0 = none was
+    cdef int end_quarter                 # where the next batch goes, before it is aligned
+    cdef uint64_t end_offset
+    cdef uint32_t end_crc                # of the header of the last batch; 0 = unknown
+    cdef uint64_t[4] last_in             # the last batch in each quarter; 0 = none
 
     cdef uint64_t following              # the next batch to be handed out
     cdef size_t index                    # of the first of `found` that is not before it
@@ -78,6 +82,9 @@ cdef class Recovery:
     # The records from `first` on, in the order of their batches and in these as they were appended. False: there are no
     # more. The record is valid until the next call. Appending and committing may go on meanwhile; closing may not.
     cdef bint next(self, Record *record) except -1
+    # Before the first next(): begin with this batch. Of those before `first`, which nobody needs, whole ones are handed
+    # out that nothing was written over.
+    cdef void seek(self, uint64_t sequence) noexcept
 
     cdef int scan(self) except -1
     cdef int scan_piece(self, int quarter, uint64_t start, size_t size) except -1
@@ -89,6 +96,8 @@ cdef class Recovery:
     cdef bint is_joined(self, size_t start, size_t end, size_t before) except -1
     cdef int choose(self) except -1
     cdef int note_ends(self) except -1
+    cdef int note_end(self) except -1
+    cdef int note_last(self) except -1
     cdef Found *choose_one(self, size_t start, size_t end, Found *behind) except? NULL
     cdef Found *choose_good(self, size_t start, size_t end) noexcept
     cdef Found *choose_whole(self, size_t start, size_t end) except? NULL
@@ -96,10 +105,9 @@ cdef class Recovery:
     cdef int grow_data(self, size_t size) except -1
     cdef int free_data(self) noexcept
     cdef int load(self, int quarter, uint64_t start, uint64_t end) except -1
-    cdef int sync_all(self) except -1
-    cdef bint write_again(self, Found *found) except -1
     cdef bint load_batch(self, Found *found) except -1
     cdef bint load_next(self) except -1
+    cdef bint load_old(self, Found *found) except -1
     cdef bint load_missing(self, Found *found) except -1
     cdef bint load_range(self) except -1
     cdef int find_ranges(self, Found *before, Found *behind, uint64_t missing) noexcept

@@ -1,4 +1,4 @@
-"""What a start finds in a ring.
+"""What a start finds in a ring, or whoever looks at one: nothing here writes.
 
 A batch's header says which batches before it were on disk, and so does the head: a bad one among them is damaged, and
 what is whole of it is handed out. Behind the last that is proven so the first batch that is not whole is torn, and is
@@ -11,14 +11,10 @@ cut off with all that follows. Where each batch is synced that is the last one a
 from libc.stdlib cimport free, qsort, realloc
 from libc.string cimport memmove, memset
 
-from nsqfast._ext.commitlog.files cimport Files
 from nsqfast._ext.commitlog.format cimport (
     BATCH_HEADER_SIZE, QUARTER_COUNT, RECORD_HEADER_SIZE, SECTOR_SIZE, Batch, RecordHeader, align_up, crc_prepare,
     is_batch, is_whole, make_place, place_offset, place_quarter,
 )
-from nsqfast._ext.commitlog.ring cimport CommitRing
-from nsqfast._ext.core.memory cimport Memory
-from nsqfast.errors import OptionsError
 
 cdef enum:
     PAGE_SIZE = 4096
@@ -38,103 +34,6 @@ crc_prepare()
 salvage_prepare()
 
 
-def open_ring(
-    str folder, uint64_t size, Files files=None, uint32_t align=4096, bint is_stepped=False, Memory memory=None,
-    bint is_interval=False,
-):
-    """Open the ring in this folder, or make one of `size` bytes; return (CommitRing, Recovery).
-
-    A ring that exists keeps its size. align: 4096 or 512, what batches start on; 512 suits those that are synced by
-    time. memory: what buffers are counted in. is_interval: they are written with write(), and synced by time; either
-    kind of ring goes on where the other one ended. OptionsError: one line for the operator. OSError: the disk refused.
-    """
-    cdef RingFolder opened = RingFolder(folder, files)
-    opened.open(size, align, is_interval)
-    cdef Recovery recovery = Recovery(opened)
-    cdef CommitRing ring = CommitRing(opened, align, is_stepped, memory, is_interval)
-    hand_over(recovery, ring)
-    return ring, recovery
-
-
-cdef int hand_over(Recovery recovery, CommitRing ring) except -1:
-    """Let the ring go on behind the last batch."""
-    cdef Found *last = &recovery.found[recovery.count - 1] if recovery.count else NULL
-    cdef Found *torn = &recovery.torn
-    cdef uint32_t previous = 0
-    cdef int quarter = 0
-    cdef uint64_t offset = 0
-    if last is not NULL:
-        quarter = place_quarter(last.place)
-        offset = place_offset(last.place) + last.length
-        previous = last.crc if last.sequence == recovery.last else 0
-    if torn.sequence and not previous:
-        # Nobody knows where the batch before it ended.
-        quarter = place_quarter(torn.place)
-        offset = place_offset(torn.place)
-        if offset == 0:
-            quarter = (quarter + QUARTER_COUNT - 1) % QUARTER_COUNT
-            offset = recovery.folder.quarter_size
-    ring.go_on(recovery.last, recovery.first, previous, quarter, offset)
-    note_last(recovery, ring)
-    recovery.sync_all()
-    is_interval = ring.is_interval or recovery.folder.head.interval_from > 0
-    if is_interval and recovery.folder.head.interval_from != ring.filling:
-        # Before the headers that prove it are gone.
-        recovery.folder.note_interval(ring.filling)
-    return 0 if recovery.folder.is_new else erase_torn(ring, align_up(offset, SECTOR_SIZE))
-
-
-cdef int erase_torn(CommitRing ring, uint64_t offset) except -1:
-    """Leave nothing of what was cut off, whose numbers the next ones get: its records would pass for those. It may have
-    left some even where no header was written."""
-    cdef RingFolder folder = ring.folder
-    cdef int following = ring.quarter_behind(ring.quarter)
-    cdef int quarter
-    for quarter in range(QUARTER_COUNT):
-        # A bad one cannot be overwritten: what was cut off there is not to be believed.
-        if folder.head.failed[quarter] > ring.filling:
-            folder.note_bad(quarter, ring.filling)
-    if not folder.is_bad(ring.quarter):
-        folder.erase(ring.quarter, offset, ring.filling)
-    for _ in range(2 if folder.head.interval_from else 1):
-        if following < 0 or ring.last[following] >= ring.needed_from:
-            break
-        folder.erase(following, 0, ring.filling)
-        following = ring.quarter_behind(following)
-    if folder.count_good() == 0:
-        raise OptionsError(f"{folder.path}: writing fails in every quarter: move the folder to another disk")
-    return 0
-
-
-cdef int note_last(Recovery recovery, CommitRing ring) except -1:
-    """The last batch in each quarter, those that are missing among them."""
-    cdef Found *before = NULL
-    cdef Found *found
-    cdef size_t i
-    cdef uint64_t missing_last
-    cdef int j, quarter
-    for i in range(recovery.count + (recovery.torn.sequence > 0)):
-        found = recovery.behind(i)
-        if before is not NULL and before.sequence + 1 < recovery.first:
-            before = NULL       # of an earlier lap, perhaps
-        # What is missing right before one that was cut off was cut off, too.
-        missing_last = min(found.sequence - 1, recovery.last)
-        if missing_last >= (before.sequence + 1 if before is not NULL else recovery.first):
-            recovery.find_ranges(before, found, found.sequence)
-            for j in range(recovery.range_count):
-                ring.last[recovery.ranges[j].quarter] = missing_last
-        if i < recovery.count:
-            quarter = place_quarter(found.place)
-            ring.last[quarter] = max(ring.last[quarter], found.sequence)
-        before = found
-    recovery.range_count = 0
-    for i in range(recovery.cut, recovery.cut_end):
-        quarter = place_quarter(recovery.found[i].place)
-        if quarter != ring.quarter:
-            ring.last[quarter] = 0      # it was begun behind the last batch, whatever was looked for there
-    return 0
-
-
 cdef int compare(const void *first, const void *second) noexcept nogil:
     cdef const Found *a = <const Found *> first
     cdef const Found *b = <const Found *> second
@@ -144,11 +43,12 @@ cdef int compare(const void *first, const void *second) noexcept nogil:
 
 
 cdef class Recovery:
-    def __cinit__(self, RingFolder folder):
+    def __cinit__(self, RingContents folder):
         self.folder = folder
         self.damaged = []
         self.scan()
         self.choose()
+        self.note_end()
         self.following = self.first
         self.salvage.size = self.position = 0
 
@@ -341,6 +241,50 @@ cdef class Recovery:
         """The header with this index; behind the last one what is torn."""
         return &self.found[index] if index < self.count else &self.torn
 
+    cdef int note_end(self) except -1:
+        """Where the next batch goes, and the last one in each quarter."""
+        cdef Found *last = &self.found[self.count - 1] if self.count else NULL
+        if last is not NULL:
+            self.end_quarter = place_quarter(last.place)
+            self.end_offset = place_offset(last.place) + last.length
+            self.end_crc = last.crc if last.sequence == self.last else 0
+        if self.torn.sequence and not self.end_crc:
+            # Nobody knows where the batch before it ended.
+            self.end_quarter = place_quarter(self.torn.place)
+            self.end_offset = place_offset(self.torn.place)
+            if self.end_offset == 0:
+                self.end_quarter = (self.end_quarter + QUARTER_COUNT - 1) % QUARTER_COUNT
+                self.end_offset = self.folder.quarter_size
+        return self.note_last()
+
+    cdef int note_last(self) except -1:
+        """Batches that are missing stand in a quarter as well."""
+        cdef Found *before = NULL
+        cdef Found *found
+        cdef size_t i
+        cdef uint64_t missing_last
+        cdef int j, quarter
+        for i in range(self.count + (self.torn.sequence > 0)):
+            found = self.behind(i)
+            if before is not NULL and before.sequence + 1 < self.first:
+                before = NULL       # of an earlier lap, perhaps
+            # What is missing right before one that was cut off was cut off, too.
+            missing_last = min(found.sequence - 1, self.last)
+            if missing_last >= (before.sequence + 1 if before is not NULL else self.first):
+                self.find_ranges(before, found, found.sequence)
+                for j in range(self.range_count):
+                    self.last_in[self.ranges[j].quarter] = missing_last
+            if i < self.count:
+                quarter = place_quarter(found.place)
+                self.last_in[quarter] = max(self.last_in[quarter], found.sequence)
+            before = found
+        self.range_count = 0
+        for i in range(self.cut, self.cut_end):
+            quarter = place_quarter(self.found[i].place)
+            if quarter != self.end_quarter:
+                self.last_in[quarter] = 0      # it was begun behind the last batch, whatever was looked for there
+        return 0
+
     # Reading
 
     cdef int grow_data(self, size_t size) except -1:
@@ -382,35 +326,8 @@ cdef class Recovery:
             and is_whole(self.salvage.data, self.folder.epoch_seed)
         )
 
-    cdef int sync_all(self) except -1:
-        """Write again what no header proves, and the last batch in any case. OSError: it cannot be handed out, since it
-        may be in the kernel's cache alone."""
-        cdef bint[QUARTER_COUNT] is_written
-        cdef uint64_t interval_from = self.folder.head.interval_from
-        cdef size_t i = self.count
-        cdef int quarter
-        memset(is_written, 0, sizeof(is_written))
-        while i > 0 and (i == self.count or self.found[i - 1].sequence > self.proven):
-            i -= 1
-            quarter = place_quarter(self.found[i].place)
-            # Where each batch is synced, one in a quarter where a later write failed was.
-            if not self.folder.is_bad(quarter) or 0 < interval_from <= self.found[i].sequence:
-                is_written[quarter] |= self.write_again(&self.found[i])
-        for quarter in range(QUARTER_COUNT):
-            if is_written[quarter]:
-                self.folder.sync_quarter(quarter)
-        return 0
-
-    cdef bint write_again(self, Found *found) except -1:
-        """Return whether it is whole."""
-        cdef uint64_t start = place_offset(found.place)
-        cdef uint64_t page = start // PAGE_SIZE * PAGE_SIZE
-        cdef bint is_loaded = self.load_batch(found)
-        if is_loaded:
-            size = align_up(start + found.length, PAGE_SIZE) - page
-            self.folder.write_again(place_quarter(found.place), page, self.data, size)
-        self.salvage.size = self.position = 0
-        return is_loaded
+    cdef void seek(self, uint64_t sequence) noexcept:
+        self.following = sequence
 
     cdef bint next(self, Record *record) except -1:
         cdef const RecordHeader *header
@@ -441,12 +358,24 @@ cdef class Recovery:
         while self.index < self.count and self.found[self.index].sequence < self.following:
             self.index += 1
         found = self.behind(self.index)
+        if self.following < self.first:
+            return self.load_old(found)
         if found.sequence == self.following:
             if not self.load_batch(found):
                 self.begin_search(found.sequence, found.sequence)
             self.following += 1
             return True
         return self.load_missing(found)
+
+    cdef bint load_old(self, Found *found) except -1:
+        """A batch that is not needed any more, unless it is damaged: others may stand over it."""
+        if self.index == self.count or found.sequence >= self.first:
+            self.following = self.first
+            return True
+        self.following = found.sequence + 1
+        if not self.load_batch(found):
+            self.salvage.size = self.position = 0
+        return True
 
     cdef bint load_missing(self, Found *found) except -1:
         """Search for all batches before this one: each range in turn."""

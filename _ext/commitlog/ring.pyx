@@ -475,12 +475,7 @@ cdef class CommitRing:
         return self.count > 0 and self.find_quarter(align_up(self.used, self.align)) < 0
 
     cdef double fill(self):
-        cdef uint64_t needed = 0
-        cdef int i
-        for i in range(QUARTER_COUNT):
-            if not self.folder.is_bad(i) and self.last[i] >= self.needed_from:
-                needed += self.offset if i == self.quarter else self.folder.quarter_size
-        return needed / <double> (self.folder.count_good() * self.folder.quarter_size)
+        return self.folder.fill(self.last, self.needed_from, self.quarter, self.offset)
 
     cdef int close(self):
         if self.committer is NULL:

@@ -8,7 +8,7 @@ from nsqfast._ext.commitlog.recovery cimport Record, Recovery
 from nsqfast._ext.commitlog.ring cimport CommitFigures, CommitRing
 from nsqfast._ext.core.histogram cimport BOUND_COUNT
 
-from nsqfast._ext.commitlog.recovery import open_ring
+from nsqfast._ext.commitlog.start import open_ring
 
 cdef extern from "dev/faulty_files.h" nogil:
     enum:

@@ -98,9 +98,9 @@ MUTANTS = (
     ),
     Mutant(
         "a start syncs the last batch alone",
-        "recovery.pyx",
-        "(i == self.count or self.found[i - 1].sequence > self.proven)",
-        "i == self.count",
+        "start.pyx",
+        "(i == recovery.count or recovery.found[i - 1].sequence > recovery.proven)",
+        "i == recovery.count",
     ),
     Mutant(
         "the head says what is synced before it is",
@@ -162,7 +162,7 @@ def main(folder: str, count: str) -> int:
 
     from durability.commitlog.life import Life
 
-    assert sys.modules["nsqfast._ext.commitlog.recovery"].__file__.startswith(folder)
+    assert sys.modules["nsqfast._ext.commitlog.start"].__file__.startswith(folder)
     assert commit_rings.OpenRing
     for seed in seeds("mutants", int(count)):
         try:
