@@ -4,6 +4,7 @@
 _nsqfast_flags() {
     case $1 in
         nsqfast-bench) echo '--batch-size= --channel= --channels= --connections= --consumers= --count= --defer-ms= --in-air= --json --msg-timeout= --nsqd-tcp-address= --output-buffer-size= --output-buffer-timeout= --rate= --rdy= --requeue-ms= --runfor= --size= --topic= --topics= --version --workers=' ;;
+        nsqfast-commitlog) echo '--bodies --data-path= --format= --from= --limit= --seconds= --version' ;;
         nsqfast-nsq-spool) echo '--auth-secret-file= --channel= --checkpoint= --connections= --consumer-opt= --dedupe-memory= --drain --drain-idle= --drain-timeout= --http-client-connect-timeout= --http-client-request-timeout= --log-level= --log-prefix= --lookupd-http-address= --max-in-flight= --max-spool-bytes= --metrics-address= --min-free-bytes= --msg-timeout= --nsqd-tcp-address= --receiver= --retention= --seal-bytes= --seal-interval= --seal-rows= --segment-format= --spool= --status-interval= --store= --topic= --topic-pattern= --topic-refresh= --until-eof --version' ;;
         nsqfast-nsq-stat) echo '--channel= --count= --http-client-connect-timeout= --http-client-request-timeout= --http-client-tls-cert= --http-client-tls-key= --http-client-tls-root-ca-file= --interval= --json --lookupd-http-address= --nsqd-http-address= --sort= --topic= --version' ;;
         nsqfast-nsq-tail) echo '--auth-secret-file= --channel= --consumer-opt= --format= --lookupd-http-address= --max-in-flight= --n= --nsqd-tcp-address= --on-give-up= --print-topic --topic= --version' ;;
@@ -22,6 +23,8 @@ _nsqfast_flags() {
 
 _nsqfast_values() {
     case $1 in
+        'nsqfast-commitlog data-path') echo @folder ;;
+        'nsqfast-commitlog format') echo 'text json jsonl' ;;
         'nsqfast-nsq-spool auth-secret-file') echo @file ;;
         'nsqfast-nsq-spool checkpoint') echo @folder ;;
         'nsqfast-nsq-spool log-level') echo 'debug info warn error fatal' ;;
@@ -115,6 +118,7 @@ _nsqfast_values() {
 _nsqfast_words() {
     case $1 in
         nsqfast-bench) echo 'pub sub pubsub latency' ;;
+        nsqfast-commitlog) echo 'probe check dump' ;;
         nsqfast-replay) echo @file ;;
         nsqfast-spark) echo 'ingest load-archives compact replay stats' ;;
     esac
@@ -154,4 +158,4 @@ _nsqfast_complete() {
     fi
 }
 
-complete -F _nsqfast_complete nsqfast-bench nsqfast-nsq-spool nsqfast-nsq-stat nsqfast-nsq-tail nsqfast-nsq-to-file nsqfast-nsq-to-http nsqfast-nsq-to-nsq nsqfast-nsqadmin nsqfast-nsqd nsqfast-nsqlookupd nsqfast-replay nsqfast-run nsqfast-spark nsqfast-to-nsq
+complete -F _nsqfast_complete nsqfast-bench nsqfast-commitlog nsqfast-nsq-spool nsqfast-nsq-stat nsqfast-nsq-tail nsqfast-nsq-to-file nsqfast-nsq-to-http nsqfast-nsq-to-nsq nsqfast-nsqadmin nsqfast-nsqd nsqfast-nsqlookupd nsqfast-replay nsqfast-run nsqfast-spark nsqfast-to-nsq

@@ -135,6 +135,32 @@ its arrival). Each mode takes a part of the options: nsqfast-bench MODE --help.
     see_also=("nsqfast-nsqd", "nsqfast-nsq-stat"),
 )
 
+_COMMITLOG = Facts(
+    "measure a disk for a commit log, and look at a ring",
+    """\
+The command is one of probe (how fast a disk commits, and which way a ring would use), check (whether a ring is
+whole, and what is in it) and dump (its batches and their records). check and dump only read, and a broker may go on
+with the ring meanwhile. Each command takes a part of the options: nsqfast-commitlog COMMAND --help.
+
+probe writes into a folder nsqfast-probe-... of its own, up to 64 MiB at a time, and removes it in the end; a kill -9
+leaves it there. A broker on the same disk is slower meanwhile.
+""",
+    {
+        "How fast is this disk?": "nsqfast-commitlog probe --data-path=/var/lib/nsqd",
+        "Is a ring whole?": "nsqfast-commitlog check /var/lib/nsqd/log",
+        "Ten records, with the first bytes of each": "nsqfast-commitlog dump /var/lib/nsqd/log --limit=10 --bodies",
+    },
+    words="probe|check|dump [FOLDER] [flags]",
+    signals={"SIGTERM, SIGINT": "End at once; probe removes its files first."},
+    statuses={
+        0: "It is done; of check and dump: the ring is whole.",
+        1: "The ring is damaged, or the disk refuses; a line says what.",
+        2: "The command line cannot be read, or there is no ring that can be read.",
+        130: "probe was ended by SIGINT; 143 by SIGTERM.",
+    },
+    see_also=("nsqfast-nsqd", "nsqfast-bench"),
+)
+
 _COMPLETION = Facts(
     "completion of all commands of nsqfast for a shell",
     """\
@@ -301,6 +327,7 @@ nsqfast.spark_jobs. It needs Java 17 or newer, and pip install 'nsqfast[spark]'.
 
 FACTS = {
     "nsqfast-bench": _BENCH,
+    "nsqfast-commitlog": _COMMITLOG,
     "nsqfast-completion": _COMPLETION,
     "nsqfast-nsq-spool": _SPOOL,
     "nsqfast-nsq-stat": _STAT,

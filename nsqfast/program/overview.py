@@ -39,6 +39,9 @@ PROGRAMS = (
     Program("nsq-to-file", "archives topics in files", "nsqfast.tools.nsq_to_file.main"),
     Program("nsq-to-http", "sends messages to a web server", "nsqfast.tools.nsq_to_http.main"),
     Program("nsq-to-nsq", "passes messages on to another nsqd", "nsqfast.tools.nsq_to_nsq.main"),
+    Program(
+        "commitlog", "measures a disk, looks at a commit log", "nsqfast.tools.commitlog.main", ()
+    ),
     Program("replay", "publishes archives again", "nsqfast.tools.replay.main"),
     Program("bench", "puts load on an nsqd and measures it", "nsqfast.tools.bench.main"),
     Program("run", "runs the handlers of an App", "nsqfast.app.main", ()),

@@ -31,6 +31,7 @@ PARTS = {
         "nsqfast.client.sync",
         "nsqfast.testing.cases",
         "nsqfast.testing.plugin",
+        "nsqfast.tools.commitlog.main",
     ),
     "opentelemetry": ("nsqfast.client.opentelemetry",),
     "prometheus": ("nsqfast.client.prometheus",),

@@ -10,6 +10,7 @@ FLAGS = {
     "nsqfast-replay": [NOWHERE, "archive.log"],
     "nsqfast-bench": ["pub", "--topic=t"],
     "nsqfast-nsq-to-http": ["--topic=t", NOWHERE, "--post=http://127.0.0.1:1/"],
+    "nsqfast-commitlog": ["probe", "--seconds=0.01"],
     "nsqfast-completion": ["bash"],
     "nsqfast-nsq-tail": ["--topic=t", NOWHERE],
     "nsqfast-nsq-spool": ["--topic=t", "--channel=c", "--spool=spool", NOWHERE],
@@ -28,4 +29,9 @@ FLAGS = {
     ],
 }
 # The extra of each that is no `server` program; empty = a plain install is enough.
-EXTRAS = {"nsqfast-nsqadmin": "admin", "nsqfast-run": "", "nsqfast-spark": "spark"}
+EXTRAS = {
+    "nsqfast-nsqadmin": "admin",
+    "nsqfast-commitlog": "",
+    "nsqfast-run": "",
+    "nsqfast-spark": "spark",
+}

@@ -14,6 +14,7 @@ DAEMONS = {
 }
 _TOOLS = {
     "nsqfast-bench": "nsqfast.tools.bench.options",
+    "nsqfast-commitlog": "nsqfast.tools.commitlog.options",
     "nsqfast-nsq-spool": "nsqfast.spark.receiver.options",
     "nsqfast-nsq-stat": "nsqfast.tools.nsq_stat.options",
     "nsqfast-nsq-tail": "nsqfast.tools.nsq_tail.options",
@@ -27,7 +28,10 @@ _TOOLS = {
 MODULES = {**DAEMONS, **_TOOLS}
 # A word chooses what to run, and all of them take their flags after it.
 JOBS = {"nsqfast-spark": "nsqfast.spark_jobs.main"}
-_WORDS = {"nsqfast-bench": ("pub", "sub", "pubsub", "latency")}
+_WORDS = {
+    "nsqfast-bench": ("pub", "sub", "pubsub", "latency"),
+    "nsqfast-commitlog": ("probe", "check", "dump"),
+}
 WITHOUT_VERSION = frozenset({"nsqfast-to-nsq"})  # as in Go
 _READ_FILES = frozenset({"nsqfast-replay"})
 
