@@ -71,7 +71,8 @@ cdef class RingView:
     @property
     def fill(self):
         cdef Recovery found = self.recovery
-        cdef uint64_t offset = align_up(found.end_offset, SECTOR_SIZE)
+        cdef uint64_t align = SECTOR_SIZE if self.contents.head.interval_from else 8 * SECTOR_SIZE
+        cdef uint64_t offset = align_up(found.end_offset, align)
         return self.contents.fill(found.last_in, found.first, found.end_quarter, offset)
 
     cdef tuple locate(self, uint64_t sequence, uint64_t place):

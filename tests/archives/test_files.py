@@ -9,6 +9,7 @@ from nsqfast.archives import FileFinder, FileNames
 from nsqfast.archives.files import list_files
 from nsqfast.errors import OptionsError
 from support.archives import members, write_arrow, write_parquet
+from support.nobody import as_nobody
 
 
 @pytest.fixture
@@ -95,27 +96,6 @@ def test_what_cannot_be_read_is_named(folder):
             find("d")
         with pytest.raises(OptionsError, match=r"e/c\.log: permission denied"):
             find("e/c.log")
-
-
-class as_nobody:  # noqa: N801 - reads as a with statement
-    """Root may read everything."""
-
-    def __enter__(self):
-        self.parents = []
-        if os.geteuid() == 0:
-            # pytest's folders are closed to others.
-            path = os.getcwd()
-            while path != "/":
-                self.parents.append((path, os.stat(path).st_mode))
-                os.chmod(path, os.stat(path).st_mode | 0o055)
-                path = os.path.dirname(path)
-            os.seteuid(65534)
-
-    def __exit__(self, *_):
-        if self.parents:
-            os.seteuid(0)
-        for path, mode in self.parents:
-            os.chmod(path, mode & 0o7777)
 
 
 def test_stdin():

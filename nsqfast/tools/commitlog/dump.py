@@ -23,6 +23,7 @@ from nsqfast.tools.commitlog.ring import (
 
 PIECE_RECORDS, PIECE_BYTES = 1000, 1 << 20
 BYTES_SHOWN = 64
+ALL = 1 << 62  # records
 PAYLOAD_MAX = 1 << 32  # longer than a quarter
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 NS_MAX = 253_402_300_799 * 10**9  # the end of the year 9999
@@ -141,25 +142,23 @@ def _note(text: str) -> None:
 
 
 def read_pieces(view: RingView, options: Options) -> Iterator[list[str]]:
-    """The lines of one piece after the other; each begins with the damage that was found on the way to it."""
+    """The lines of one piece after the other; damage stands where it was met."""
     show = JsonLines() if options.format == JSONL else TextLines()
     payload_most = show.payload_most if options.bodies else 0
-    left = options.limit or -1  # less than 0: all
-    batch = damage_count = 0
-    while left:
-        most = PIECE_RECORDS if left < 0 else min(left, PIECE_RECORDS)
-        piece = view.read(most, PIECE_BYTES, payload_most)
-        lines = [show.damage(each) for each in view.damaged[damage_count:]]
-        damage_count = len(view.damaged)
-        if piece is None:
-            yield lines
-            return
+    left, batch, damage_count = options.limit or ALL, 0, len(view.damaged)
+    yield [show.damage(each) for each in view.damaged]
+    while left and (piece := view.read(min(left, PIECE_RECORDS), PIECE_BYTES, payload_most)):
         number, header, records = piece
+        lines = []
         if number != batch:
             lines.append(show.batch(number, None if header is None else Header(*header)))
             batch = number
         lines += [
             show.record(number, Record(*each), has_payload=options.bodies) for each in records
         ]
-        left -= min(left, len(records)) if left > 0 else 0
+        left -= len(records)
+        # The next batch was looked at as well.
+        lines += [show.damage(each) for each in view.damaged[damage_count:]]
+        damage_count = len(view.damaged)
         yield lines
+    yield [show.damage(each) for each in view.damaged[damage_count:]]

@@ -118,7 +118,7 @@ def _for(seconds: float) -> device.Going:
 def _explain(folder: Path, error: OSError | ValueError) -> ProbeError:
     name = str(folder)
     if not isinstance(error, OSError):  # a zero byte in the name
-        return ProbeError(f"--data-path={name}: {error}", WRONG_USE)
+        return ProbeError(f"{name}: {error}", WRONG_USE)
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         room = f"{ROOM_BYTES >> 20} MiB have to be free for a probe"
         return ProbeError(f"{name}: {os_error(error)}: {room}", FAILED)

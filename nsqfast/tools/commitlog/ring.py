@@ -11,6 +11,7 @@ from nsqfast.wire.gotext import os_error
 
 DAMAGED, NONE = 1, 2  # exit status
 FILES = ("head", "0.ring", "1.ring", "2.ring", "3.ring")
+DATA_PATH_FILES = {"nsqd.dat", "nsqfast.running"}
 LOCKS = "/proc/locks"
 Damage = tuple[str, int, int, tuple[int, int]]  # file, start, end, first and last batch
 
@@ -42,14 +43,13 @@ def open_ring(folder: str) -> RingView:
 def _check_files(folder: Path) -> None:
     if not stat.S_ISDIR(folder.stat().st_mode):
         raise RingError(f"{folder}: not a folder", NONE)
-    found = {name for name in FILES if os.path.lexists(folder / name)}
-    if not found and any(
-        os.path.lexists(folder / name) for name in ("nsqd.dat", "nsqfast.running")
-    ):
+    names = {each.name for each in folder.iterdir()}
+    found = [name for name in FILES if name in names]
+    if not found and names & DATA_PATH_FILES:
         raise RingError(f"{folder}: a data path, not the folder of a ring", NONE)
     if not found:
         raise RingError(f"{folder}: no ring: it has none of {', '.join(FILES)}", NONE)
-    for name in sorted(found):
+    for name in found:
         mode = (folder / name).lstat().st_mode
         if not stat.S_ISREG(mode):
             kind = "a symbolic link" if stat.S_ISLNK(mode) else "no regular file"
