@@ -9,7 +9,7 @@ cut off with all that follows. Where each batch is synced that is the last one a
 """
 
 from libc.stdlib cimport free, qsort, realloc
-from libc.string cimport memmove, memset
+from libc.string cimport memmove
 
 from nsqfast._ext.commitlog.format cimport (
     BATCH_HEADER_SIZE, QUARTER_COUNT, RECORD_HEADER_SIZE, SECTOR_SIZE, Batch, RecordHeader, align_up, crc_prepare,

@@ -1,4 +1,4 @@
-"""A start: a ring is opened, what was found in it is brought to the disk for good, and nothing of a torn batch stays."""
+"""A start: a ring is opened, what was found is brought to the disk for good, and nothing of a torn batch stays."""
 
 from nsqfast._ext.commitlog.folder cimport RingFolder
 from nsqfast._ext.commitlog.recovery cimport Recovery

@@ -377,6 +377,25 @@ def test_a_reader_that_is_gone(written):
     assert process.returncode == -signal.SIGPIPE
 
 
+@pytest.mark.parametrize("command", ["check", "dump"])
+def test_a_disk_that_takes_no_output(written, command):
+    written.write([[(1, 0, 0, n, b"") for n in range(3000)]])
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [*COMMAND, command, written.path], stdout=full, stderr=subprocess.PIPE, check=False
+        )
+    assert done.stderr == b"nsqfast-commitlog: standard output: no space left on device\n"
+    assert done.returncode == 1
+
+
+def test_a_folder_that_vanishes(capsys, monkeypatch, written):
+    written.write([records_of(1)])
+    monkeypatch.setattr(checks, "read_figures", lambda _: shutil.rmtree(written.path) or {})
+    status, out, err = run(capsys, "check", written.path)
+    assert (status, out) == (1, "")
+    assert err == f"nsqfast-commitlog: {written.path}/head: no such file or directory\n"
+
+
 # What is no ring
 
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from nsqfast._ext.commitlog.view import RingView
 from nsqfast.program.logs import escape_controls
+from nsqfast.program.stdout import print_text
 from nsqfast.tools.commitlog.check import CHANGED, IN_USE, to_json
 from nsqfast.tools.commitlog.options import JSONL, PROGRAM, Options
 from nsqfast.tools.commitlog.ring import (
@@ -126,8 +127,8 @@ def dump(options: Options) -> int:
         if options.from_batch:
             view.seek(options.from_batch)
         for lines in read_pieces(view, options):
-            sys.stdout.write("".join(f"{line}\n" for line in lines))
-        sys.stdout.flush()
+            if lines:
+                print_text("\n".join(lines))
         if is_in_use(options.folder):
             _note(f"{options.folder}: {IN_USE}")
         elif stamps(options.folder) != before:
@@ -138,7 +139,7 @@ def dump(options: Options) -> int:
 
 
 def _note(text: str) -> None:
-    sys.stderr.write(f"{PROGRAM}: {escape_controls(text)}\n")
+    print(f"{PROGRAM}: {escape_controls(text)}", file=sys.stderr)
 
 
 def read_pieces(view: RingView, options: Options) -> Iterator[list[str]]:

@@ -15,42 +15,54 @@ from types import FrameType
 from nsqfast.errors import OptionsError
 from nsqfast.program.logs import escape_controls
 from nsqfast.program.options import FlagError
-from nsqfast.tools.commitlog.options import CHECK, DUMP, PROBE, PROGRAM, Options, parse
-from nsqfast.tools.shared.program import fill_descriptors
+from nsqfast.tools.commitlog.options import DUMP, PROBE, PROGRAM, Options, parse
+from nsqfast.wire.gotext import os_error
 
-WRONG_USE = 2
+FAILED, WRONG_USE = 1, 2
 _STOPPING = (signal.SIGINT, signal.SIGTERM)
 
 
 def main(argv: list[str] | None = None) -> int:
     """One run; returns the exit status."""
-    fill_descriptors()
     try:
         options = parse(sys.argv[1:] if argv is None else argv)
         options.check()
     except FlagError as error:
-        sys.stderr.write(f"{error}\n")
+        print(error, file=sys.stderr)
         return WRONG_USE
     except OptionsError as error:
         return _end(f"{error} (see {PROGRAM} --help)", WRONG_USE)
-    return _RUNS[options.command](options)
+    try:
+        return (_probe if options.command == PROBE else _look)(options)
+    except OSError as error:
+        return _end(f"{error.filename or 'standard output'}: {os_error(error)}", FAILED)
 
 
 def _end(text: str, status: int) -> int:
-    sys.stderr.write(f"{PROGRAM}: {escape_controls(text)}\n")
+    print(f"{PROGRAM}: {escape_controls(text)}", file=sys.stderr)
     return status
 
 
 def _probe(options: Options) -> int:
+    """A signal ends it behind a commit, so that what it wrote is removed in any case."""
     from nsqfast.tools.commitlog.probe import ProbeError, probe
 
+    came: list[int] = []
+
+    def note(number: int, _frame: FrameType | None) -> None:
+        came.append(number)
+
+    def look() -> None:
+        if came:
+            raise _StoppedError
+
     try:
-        with _handled(dict.fromkeys(_STOPPING, _stop)):
-            return probe(options)
+        with _handled(dict.fromkeys(_STOPPING, note)):
+            return probe(options, look)
     except ProbeError as error:
         return _end(str(error), error.status)
-    except _StoppedError as error:
-        return 128 + error.number
+    except _StoppedError:
+        return 128 + came[0]
 
 
 def _look(options: Options) -> int:
@@ -66,25 +78,15 @@ def _look(options: Options) -> int:
         return _end(str(error), error.status)
 
 
-_RUNS = {PROBE: _probe, CHECK: _look, DUMP: _look}
+class _StoppedError(Exception):
+    """By a signal."""
 
 
-class _StoppedError(BaseException):
-    def __init__(self, number: int) -> None:
-        super().__init__()
-        self.number = number
-
-
-def _stop(number: int, _frame: FrameType | None) -> None:
-    for each in _STOPPING:
-        signal.signal(each, signal.SIG_IGN)  # what a probe wrote is removed in peace
-    raise _StoppedError(number)
+_Handler = Callable[[int, FrameType | None], None] | signal.Handlers
 
 
 @contextlib.contextmanager
-def _handled(
-    handlers: dict[signal.Signals, Callable[[int, FrameType | None], None] | signal.Handlers],
-) -> Iterator[None]:
+def _handled(handlers: dict[signal.Signals, _Handler]) -> Iterator[None]:
     before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         yield

@@ -65,12 +65,12 @@ class Row:
         }
 
 
-def probe(options: Options) -> int:
-    """Print the table; return the exit status. ProbeError."""
+def probe(options: Options, look: Callable[[], None]) -> int:
+    """Print the table; return the exit status. ProbeError, or what `look` raises, called before each commit."""
     folder = Path(options.data_path or ".")
     try:
         place = find_place(folder)
-        rows = measure(folder, options.seconds)
+        rows = measure(folder, options.seconds, look)
     except (OSError, ValueError) as error:
         raise _explain(folder, error) from None
     is_direct = all(row.taken_ns for row in rows if row.way == DIRECT)
@@ -81,7 +81,7 @@ def probe(options: Options) -> int:
     return 0
 
 
-def measure(folder: Path, seconds: float) -> list[Row]:
+def measure(folder: Path, seconds: float, look: Callable[[], None]) -> list[Row]:
     """In files of its own, which are removed whatever happens; OSError."""
     free_bytes = _count_free(folder)
     if free_bytes < ROOM_BYTES:
@@ -89,7 +89,7 @@ def measure(folder: Path, seconds: float) -> list[Row]:
     scratch = Path(tempfile.mkdtemp(prefix=PREFIX, dir=folder))
     try:
         return [
-            Row(way, size, commit(scratch, size, _for(seconds)))
+            Row(way, size, commit(scratch, size, _for(seconds, look)))
             for size in SIZES.values()
             for way, commit in WAYS.items()
         ]
@@ -102,12 +102,13 @@ def _count_free(folder: Path) -> int:
     return found.f_bavail * found.f_frsize
 
 
-def _for(seconds: float) -> device.Going:
+def _for(seconds: float, look: Callable[[], None]) -> device.Going:
     """So long, from the first commit on, which is made in any case."""
     end_s = 0.0
 
     def is_going(done: int) -> bool:
         nonlocal end_s
+        look()
         if not done:
             end_s = time.monotonic() + seconds
         return not done or time.monotonic() < end_s
