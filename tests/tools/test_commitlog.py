@@ -17,7 +17,9 @@ from nsqfast._ext.dev.commit_rings import FaultyFiles, OpenRing
 
 from models import commit_ring
 from nsqfast.tools.commitlog import check as checks
+from nsqfast.tools.commitlog import ring as rings
 from nsqfast.tools.commitlog.check import Look, look_again
+from nsqfast.tools.commitlog.drive import Mount
 from nsqfast.tools.commitlog.main import main
 from support.commands import run_command
 from support.nobody import as_nobody
@@ -234,6 +236,17 @@ def test_a_broker_that_runs_on_it(capsys, written, folder):
     finally:
         os.close(held)
     assert not check_json(capsys, written.path)["is_in_use"]
+
+
+def test_a_lock_on_a_file_system_whose_files_have_other_numbers(monkeypatch, tmp_path, written):
+    """The kernel lists that of the mount, as on btrfs."""
+    written.write([records_of(1)])
+    number = written.path.parent.stat().st_ino
+    (tmp_path / "locks").write_text(f"1: FLOCK  ADVISORY  WRITE 77 00:2b:{number} 0 EOF\n")
+    monkeypatch.setattr(rings, "LOCKS", tmp_path / "locks")
+    assert not rings.is_in_use(str(written.path))
+    monkeypatch.setattr(rings, "find_mount", lambda _: Mount(os.makedev(0, 0x2B)))
+    assert rings.is_in_use(str(written.path))
 
 
 def test_a_ring_that_is_written_to(written):

@@ -56,30 +56,41 @@ class Place:
         return [each.describe() for each in self.drives]
 
 
-def find_place(folder: Path) -> Place:
-    """What is not known is empty."""
-    kind, source = _find_mount(folder)
-    number = folder.stat().st_dev
-    with contextlib.suppress(OSError):
-        if source.startswith("/"):
-            number = Path(source).stat().st_rdev
-    block = BLOCKS / f"{os.major(number)}:{os.minor(number)}"
-    drives = {each.name: each for each in _find_drives(block)} if os.major(number) else {}
-    return Place(kind, source, tuple(drives.values()))
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """Of a file system; `device` is its number, which a file's st_dev need not be (btrfs)."""
+
+    device: int = 0
+    file_system: str = ""
+    source: str = ""
 
 
-def _find_mount(folder: Path) -> tuple[str, str]:
-    """File system and source of the mount with the longest path above the folder; of two on one path the later one."""
+def find_mount(folder: Path) -> Mount:
+    """That with the longest path above the folder; of two on one path the later one."""
     # 36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue
-    target, longest, found = folder.resolve(), -1, ("", "")
+    target, longest, found = folder.resolve(), -1, Mount()
     with contextlib.suppress(OSError):
         for line in MOUNTS.read_text(encoding="utf-8", errors="surrogateescape").splitlines():
-            mount, _, kind = line.partition(" - ")
-            point = _OCTAL.sub(lambda octal: chr(int(octal[1], 8)), mount.split()[4])
+            before, _, behind = line.partition(" - ")
+            words, kind = before.split(), behind.split()
+            point = _OCTAL.sub(lambda octal: chr(int(octal[1], 8)), words[4])
             if target.is_relative_to(point) and len(point) >= longest:
-                longest, words = len(point), kind.split()
-                found = (words[0], words[1])
+                major, _, minor = words[2].partition(":")
+                longest, device = len(point), os.makedev(int(major), int(minor))
+                found = Mount(device, kind[0], kind[1])
     return found
+
+
+def find_place(folder: Path) -> Place:
+    """What is not known is empty."""
+    mount = find_mount(folder)
+    number = folder.stat().st_dev
+    with contextlib.suppress(OSError):
+        if mount.source.startswith("/"):
+            number = Path(mount.source).stat().st_rdev
+    block = BLOCKS / f"{os.major(number)}:{os.minor(number)}"
+    drives = {each.name: each for each in _find_drives(block)} if os.major(number) else {}
+    return Place(mount.file_system, mount.source, tuple(drives.values()))
 
 
 def _find_drives(block: Path) -> Iterator[Drive]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from nsqfast._ext.commitlog.view import FORMAT, RingView
 from nsqfast.errors import NsqfastError, OptionsError
+from nsqfast.tools.commitlog.drive import find_mount
 from nsqfast.wire.gotext import os_error
 
 DAMAGED, NONE = 1, 2  # exit status
@@ -67,10 +68,10 @@ def is_in_use(folder: str) -> bool:
     To try the lock would keep a broker out that starts at this moment.
     """
     wanted = set()
-    for path in (folder, os.path.join(folder, "..")):  # noqa: PTH118 - of a link's target
-        found = Path(path).stat()
-        device = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}"
-        wanted.add(f"{device}:{found.st_ino}")
+    for path in (Path(folder), Path(folder, "..")):
+        found = path.stat()
+        for device in (found.st_dev, find_mount(path).device):
+            wanted.add(f"{os.major(device):02x}:{os.minor(device):02x}:{found.st_ino}")
     try:
         lines = Path(LOCKS).read_text(encoding="ascii").splitlines()
     except OSError:
