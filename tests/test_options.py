@@ -201,6 +201,10 @@ def test_lists_append_and_quantiles_sort():
         ),
         (["--worker-id=5"], 'invalid boolean value "5" for -worker-id: parse error'),
         (
+            ["--durable=on"],
+            'invalid value "on" for flag -durable: one of off, interval, always',
+        ),
+        (
             ["--log-format=xml"],
             'invalid value "xml" for flag -log-format: invalid log format: xml (text, json)',
         ),
@@ -302,6 +306,9 @@ def test_every_flag_of_nsqd_is_there_and_has_help():
         in (
             "allowed-host",
             "check",
+            "commit-log-size",
+            "durable",
+            "durable-interval",
             "http-admin-address",
             "http-drain",
             "max-auth-failures",
@@ -368,6 +375,9 @@ def test_flag_beats_config_beats_default(config):
         ('tls_min_version = ""', "tls_min_version", 0x303),
         ('log_level = "debug"', "log_level", 1),
         ('log_format = "json"', "log_format", 1),
+        ('durable = "interval"', "durable", "interval"),
+        ('durable_interval = "200ms"', "durable_interval_ns", S // 5),
+        ("commit_log_size = 16777216", "commit_log_size", 16 << 20),
     ],
 )
 def test_config_values(config, text, attribute, value):
@@ -410,6 +420,10 @@ def test_config_values(config, text, attribute, value):
             'takes one of "debug", "info", "warn", "error", "fatal": write log_level = "info"',
         ),
         ("log_level = 1", "log_level is 1 (P), but takes one of"),
+        (
+            "durable = true",
+            'takes one of "off", "interval", "always": write durable = "off"',
+        ),
         (
             'tls_required = "x"',
             'is "x" (P), but takes true, false or "tcp-https": write tls_required = "false"',
@@ -627,6 +641,15 @@ def test_config_integers_of_more_than_64_bits(config, text):
             "--queue-scan-worker-pool-max must be at least 1, not 0",
         ),
         ("--sync-timeout=0", "--sync-timeout must be longer than 0, not 0s"),
+        ("--durable-interval=0", "--durable-interval must be longer than 0, not 0s"),
+        (
+            "--commit-log-size=16777215",
+            "--commit-log-size must be at least 16777216, not 16777215",
+        ),
+        (
+            "--commit-log-size=4294967297",
+            "--commit-log-size must be at most 4294967296, not 4294967297",
+        ),
         ("--output-buffer-timeout=-1s", "--output-buffer-timeout must be longer than 0, not -1s"),
         ("--statsd-interval=1s", "--statsd-interval must be longer than 1s, not 1s"),
         (
@@ -660,6 +683,21 @@ def test_the_largest_message_that_may_be_allowed(flags, most):
     with pytest.raises(OptionsError) as error:
         validate(parse([*flags, f"--max-msg-size={most + 1}"]))
     assert str(error.value) == f"--max-msg-size must be at most {most}, not {most + 1}"
+
+
+@pytest.mark.parametrize("mode", ["interval", "always"])
+def test_the_largest_body_that_a_commit_log_may_have_to_take(mode):
+    flags = [f"--durable={mode}", "--max-body-size=10000000"]
+    validate(parse([*flags, "--commit-log-size=60000000"]))
+    with pytest.raises(OptionsError) as error:
+        validate(parse([*flags, "--commit-log-size=59999999"]))
+    assert str(error.value) == (
+        "--commit-log-size must be at least 6 times --max-body-size, 60000000, not 59999999"
+    )
+
+
+def test_a_body_may_be_large_without_a_commit_log():
+    validate(parse(["--max-body-size=1000000000"]))
 
 
 def test_statsd_prefix():

@@ -18,5 +18,9 @@ class Settings:
     has_histogram: bool
     is_topology_aware: bool
     is_durable: bool
+    has_log: bool
+    is_interval: bool
+    durable_interval_ns: int
+    commit_log_size: int
     options: Any
     def __init__(self, options: object) -> None: ...

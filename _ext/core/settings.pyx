@@ -1,4 +1,7 @@
-"""A broker is durable if nothing is kept only in memory and each operation is synced, so an OK can await its fsync."""
+"""A broker is durable if nothing is kept only in memory and each operation is synced, so an OK can await its fsync.
+
+With --durable the commit log takes the place of that.
+"""
 
 cdef str TOPOLOGY_AWARE = "topology-aware-consumption"
 
@@ -24,6 +27,10 @@ cdef class Settings:
         if options.e2e_processing_latency_percentiles:
             self.latency_window_ns = options.e2e_processing_latency_window_time_ns
         self.has_histogram = options.metrics_latency_histogram
-        self.is_durable = self.mem_queue_size == 0 and self.sync_every == 1
+        self.has_log = options.durable != "off"
+        self.is_interval = options.durable == "interval"
+        self.durable_interval_ns = options.durable_interval_ns
+        self.commit_log_size = options.commit_log_size
+        self.is_durable = self.mem_queue_size == 0 and self.sync_every == 1 and not self.has_log
         self.is_topology_aware = TOPOLOGY_AWARE in options.enable_experiment
         self.options = options

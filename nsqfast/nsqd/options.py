@@ -18,6 +18,7 @@ from nsqfast.program.options import (
     STRINGS,
     Kind,
     declared,
+    one_of,
     option,
     words,
 )
@@ -35,6 +36,11 @@ LOG_PREFIX = "[nsqd] "
 MEMORY_MIN = 64 << 20
 # A frame has at most 2^31 bytes for Go's clients and 1 GiB for ours; a message has 30 bytes around its body in it.
 MESSAGE_SIZE_MAX = (1 << 30) - 30
+# What an OK promises; with all but the first a commit log is written, whose largest size is that of four quarters.
+DURABILITIES = ("off", "interval", "always")
+COMMIT_LOG_SIZE_MIN, COMMIT_LOG_SIZE_MAX = 16 << 20, 4 << 30
+# The body of one command has to fit into a quarter together with what the log adds to it.
+COMMIT_LOG_BODIES = 6
 # A hundred years. Times are 64 bits of nanoseconds, and twice the longest heartbeat before now has to fit, too.
 DURATION_NS_MAX = 876_600 * 3600 * 1_000_000_000
 
@@ -127,6 +133,14 @@ class Options:
     max_bytes_per_file: int = option(INT, 104857600, "size in bytes at which a queue begins its next file")
     sync_every: int = option(INT, 2500, "messages written to and read from a queue between two fsyncs")
     sync_timeout_ns: int = option(DURATION, "2s", "longest time between two fsyncs of a queue")
+    durable: str = option(
+        one_of(*DURABILITIES), DURABILITIES[0],
+        "what an OK promises: always (on disk), interval (a kill loses nothing, a power cut what "
+        "--durable-interval has yet to sync), or off (what --mem-queue-size and --sync-every say)")
+    durable_interval_ns: int = option(
+        DURATION, "1s", "time between two fsyncs of the commit log with --durable=interval")
+    commit_log_size: int = option(
+        INT, 268435456, "bytes of a new commit log, which --durable=interval and always write")
 
     mem_queue_size: int = option(
         INT, 10000, "messages that each topic and each channel keeps in memory; further ones go to disk",
@@ -279,6 +293,7 @@ def _refuse_harmful(options: Options) -> None:
         "max-connections": (options.max_connections, 0),
         "min-free-disk": (options.min_free_disk, 0),
         "max-memory": (options.max_memory, MEMORY_MIN if options.max_memory else 0),
+        "commit-log-size": (options.commit_log_size, COMMIT_LOG_SIZE_MIN),
     }
     for flag, (count, least) in counts.items():
         if count < least:
@@ -287,8 +302,10 @@ def _refuse_harmful(options: Options) -> None:
     most = min(MESSAGE_SIZE_MAX, options.max_memory or MESSAGE_SIZE_MAX)
     if options.max_msg_size > most:
         raise OptionsError(f"--max-msg-size must be at most {most}, not {options.max_msg_size}")
+    _refuse_commit_log(options)
     durations_ns = {
         "sync-timeout": options.sync_timeout_ns,
+        "durable-interval": options.durable_interval_ns,
         "output-buffer-timeout": options.output_buffer_timeout_ns,
         "e2e-processing-latency-window-time": options.e2e_processing_latency_window_time_ns,
     }
@@ -309,6 +326,18 @@ def _refuse_harmful(options: Options) -> None:
     if options.statsd_interval_ns <= 1_000_000_000:
         shown = format_duration(options.statsd_interval_ns)
         raise OptionsError(f"--statsd-interval must be longer than 1s, not {shown}")
+
+
+def _refuse_commit_log(options: Options) -> None:
+    size = options.commit_log_size
+    if size > COMMIT_LOG_SIZE_MAX:
+        raise OptionsError(f"--commit-log-size must be at most {COMMIT_LOG_SIZE_MAX}, not {size}")
+    least = COMMIT_LOG_BODIES * options.max_body_size
+    # Without the log a larger body is as good as ever.
+    if options.durable != DURABILITIES[0] and size < least:
+        raise OptionsError(
+            f"--commit-log-size must be at least {COMMIT_LOG_BODIES} times --max-body-size, {least}, not {size}"
+        )
 
 
 def expand_statsd_prefix(prefix: str, host: str, port: int) -> str:

@@ -53,6 +53,20 @@ def no_room():
         signal.signal(signal.SIGXFSZ, before)
 
 
+@pytest.mark.parametrize("is_pair", [False, True], ids=["memory", "pair"])
+@pytest.mark.parametrize(
+    ("mode", "has_log", "is_interval"),
+    [("off", False, False), ("interval", True, True), ("always", True, False)],
+)
+def test_a_log_takes_the_place_of_synced_files(tmp_path, is_pair, mode, has_log, is_interval):
+    pair = {"mem_queue_size": 0, "sync_every": 1} if is_pair else {}
+    log = {"durable": mode, "durable_interval_ns": 5, "commit_log_size": 16 << 20}
+    settings = make_registry(tmp_path, **pair, **log).settings
+    assert (settings.has_log, settings.is_interval) == (has_log, is_interval)
+    assert settings.is_durable == (is_pair and not has_log)
+    assert (settings.durable_interval_ns, settings.commit_log_size) == (5, 16 << 20)
+
+
 def size_on_disk(tmp_path, name):
     prefix = str(tmp_path / f"{name}.diskqueue.")
     return sum(os.path.getsize(f"{prefix}{n:06d}.dat") for n in segment_numbers(prefix))
