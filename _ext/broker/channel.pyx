@@ -274,7 +274,7 @@ cdef class Channel(MessageQueue):
         """Process as much of what is due as fits into a part; the rest follows in later turns."""
         cdef Budget budget = begin_part()
         if not (self.requeue_returning(&budget) and self.expire(now_ns, &budget)
-                and self.queue_deferred(now_ns, &budget)):
+                and self.queue_deferred(now_ns, &budget) and self.renew(&budget)):
             self.rearm(now_ns + 1)
         return self.pump()
 
@@ -308,6 +308,17 @@ cdef class Channel(MessageQueue):
             node = self.deferred.peek()
         if node is not NULL:
             self.rearm(node.deadline_ns)
+        return True
+
+    cdef bint renew(self, Budget *budget) except -1:
+        """Write stale records again; False: the part ended first."""
+        if self.renewal is None:
+            if self.backlog.stale_before == 0 or self.exiting:
+                return True
+            self.renewal = Renewal(self.backlog)
+        if not self.renewal.go_on(self.table, self.deferred, budget):
+            return False
+        self.renewal = None
         return True
 
     # -- the operator's commands ---------------------------------------------------------------------------------------

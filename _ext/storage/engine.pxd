@@ -142,6 +142,18 @@ cdef class ChannelStore:
     # more. Called before everything else.
     cdef Delivery *next_found(self, int64_t *due_ns) except? NULL
 
+    # Of what was taken and is not finished, the records before this ordinal keep much that is finished from being
+    # removed, and should be written again: of so many bytes, finished or not. 0 = none should. The taker is armed when
+    # it is set.
+    cdef uint64_t stale_before
+    cdef int64_t stale_size
+
+    # Some renew() follow in this turn, and nothing else between them.
+    cdef int begin_renewals(self) except -1
+
+    # Write its record again, behind all others, and change nothing else. False: the disk does not take it.
+    cdef bint renew(self, Delivery *delivery) except -1
+
     # How many are in it, without those taken and deferred.
     cdef int64_t depth(self) noexcept
 

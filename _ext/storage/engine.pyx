@@ -94,6 +94,12 @@ cdef class ChannelStore:
     cdef Delivery *next_found(self, int64_t *due_ns) except? NULL:
         pass
 
+    cdef int begin_renewals(self) except -1:
+        pass
+
+    cdef bint renew(self, Delivery *delivery) except -1:
+        pass
+
     cdef int64_t depth(self) noexcept:
         pass
 

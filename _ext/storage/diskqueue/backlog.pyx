@@ -6,7 +6,7 @@ read position never passes a message in flight or deferred (spec nsqd-core §14 
 
 from collections import deque
 
-from libc.stdint cimport uint32_t
+from libc.stdint cimport uint16_t, uint32_t
 
 from nsqfast._ext.core.budget cimport begin_part, is_spent
 from nsqfast._ext.core.clock cimport monotonic_ns
@@ -144,6 +144,7 @@ cdef class Backlog(MemoryQueue):
             self.found = DiskDeferred(self.disk.reader, self.disk.deadlines)
             self.disk.deadlines = None
         self.disk.reader.cold = cold
+        self.lag = Lag(self.disk.reader)
 
     cdef int64_t depth(self) noexcept:
         """Includes postponed writes: they are not on disk yet, but nothing may overtake them."""
@@ -207,6 +208,22 @@ cdef class Backlog(MemoryQueue):
             self.disk.writer.append(delivery.message, delivery.attempts, False)
         delivery_free(delivery)
         return self.mark_dirty()
+
+    cdef int begin_renewals(self) except -1:
+        if self.disk.writer.postponed_count:
+            self.store.before_write()
+        return 0
+
+    cdef bint renew(self, Delivery *delivery) except -1:
+        # A delivery that a kill cuts short does not count.
+        cdef uint16_t attempts = delivery.attempts - 1 if delivery.owner else delivery.attempts
+        self.store.stored_count += 1
+        try:
+            delivery.ordinal = self.disk.writer.move(delivery.ordinal, delivery.message, attempts, True)
+        except OSError:     # the broker's health reports it
+            return False
+        self.mark_dirty()
+        return True
 
     cdef Delivery *next_found(self, int64_t *due_ns) except? NULL:
         cdef Delivery *delivery = self.found.next(due_ns) if self.found is not None else NULL
@@ -337,6 +354,7 @@ cdef class Backlog(MemoryQueue):
         """Request fsyncs of data and positions; return the ticket of the latter, 0 = they did not change."""
         cdef uint64_t ticket = 0
         cdef bint failed = False
+        self.find_stale()
         if self.disk.position.acks is not None and not self.disk.position.acks.keep():
             self.store.health.fail("write", self.disk.position.acks.path, self.disk.position.acks.error_errno)
             failed = True
@@ -352,6 +370,15 @@ cdef class Backlog(MemoryQueue):
             self.store.health.note_success("write", self.disk.position.prefix, monotonic_ns())
         self.has_failed = failed
         return ticket
+
+    cdef int find_stale(self) except -1:
+        if self.taker is None or self.disk.writer.is_ending:
+            return 0
+        self.stale_before = self.lag.find()
+        if self.stale_before:
+            self.stale_size = self.lag.size
+            self.tick.timers.arm(self.taker, monotonic_ns())
+        return 0
 
     cdef int synced(self, bint is_good) except -1:
         try:

@@ -634,8 +634,8 @@ cdef class DiskReader(FileReader):
     cdef int advance(self) except -1:
         """Move the cursor past everything finished."""
         cdef DiskPosition position = self.position
-        while position.cursor < self.next_read and position.acks.test(position.cursor):
-            position.cursor += 1
+        if position.cursor < self.next_read:
+            position.cursor = position.acks.first_unmarked(position.cursor, self.next_read)
         if position.cursor < self.next_read:
             spot = self.spots[position.cursor & self.spots_mask]
             return position.move_cursor(spot.file, spot.position)
