@@ -17,7 +17,7 @@ from nsqfast._ext.core.ring cimport Ring
 from nsqfast._ext.core.settings cimport Settings
 from nsqfast._ext.storage.disposal cimport Disposal
 from nsqfast._ext.storage.health cimport Health
-from nsqfast._ext.storage.scan cimport QueuePlace, Scan
+from nsqfast._ext.storage.scan cimport QueuePlace, Reads, Scan
 
 
 cdef enum:
@@ -138,6 +138,20 @@ cdef class ChannelStore:
     # was taken, with its new attempts. done() or requeue() ends that.
     cdef int defer(self, Delivery *delivery, bint is_new) except -1
 
+    # Whether messages can be deferred without being in memory: store_deferred() gives each of these a record, by one
+    # write (False: the disk does not take them), and the deliveries may be freed then.
+    cdef bint keeps_records
+    cdef bint store_deferred(self, Delivery **deliveries, size_t count) except -1
+
+    # Read such a message again; the record stays as it is. NULL: if is_loading(), not yet, and the taker is armed when
+    # it is there; else it is finished or damaged. OSError: it cannot be read now.
+    cdef Delivery *load(self, uint64_t ordinal, uint64_t id) except? NULL
+    cdef bint is_loading(self) noexcept
+
+    # Whether the message of that record is not finished, and finish it.
+    cdef bint is_unfinished(self, uint64_t ordinal) noexcept
+    cdef int finish_record(self, uint64_t ordinal) except -1
+
     # The next of the messages that were deferred when the broker stopped, and when it is due (Unix time); NULL: no
     # more. Called before everything else.
     cdef Delivery *next_found(self, int64_t *due_ns) except? NULL
@@ -167,6 +181,9 @@ cdef class ChannelStore:
     # Look at what is behind the memory's messages, from that place to that index, and change nothing; None: nothing
     # is there.
     cdef Scan scan(self, QueuePlace *place, uint64_t end)
+
+    # Look at records that were taken, such as those of deferred messages, in a thread.
+    cdef Reads reads(self)
 
     # Drop all that is in it; what was taken can still be finished.
     cdef int empty(self) except -1

@@ -7,6 +7,7 @@ from nsqfast._ext.core.heap cimport Timed, Timers
 from nsqfast._ext.core.message cimport Delivery, Message
 from nsqfast._ext.storage.diskqueue.deferred cimport DiskDeferred
 from nsqfast._ext.storage.diskqueue.lag cimport Lag
+from nsqfast._ext.storage.diskqueue.lookup cimport Lookup
 from nsqfast._ext.storage.diskqueue.queue cimport DiskQueue
 from nsqfast._ext.storage.diskqueue.reader cimport OldestRecord
 from nsqfast._ext.storage.diskqueue.scan cimport DiskScan
@@ -44,6 +45,7 @@ cdef class Backlog(MemoryQueue):
     cdef DiskQueue disk
     cdef DiskDeferred found      # what was deferred when the broker stopped; None = nothing is left of it
     cdef Lag lag
+    cdef Lookup lookup           # None until something is looked up
     cdef OldestRecord head       # None until someone asks for the age of the oldest
     cdef Syncer syncer
     cdef SyncTick tick

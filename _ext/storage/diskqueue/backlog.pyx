@@ -14,10 +14,11 @@ from nsqfast._ext.core.message cimport delivery_free, delivery_new, message_drop
 from nsqfast._ext.core.settings cimport Settings
 from nsqfast._ext.storage.diskqueue.cold_reads cimport ColdReads
 from nsqfast._ext.storage.diskqueue.position cimport DiskPosition
+from nsqfast._ext.storage.diskqueue.lookup cimport DiskReads
 from nsqfast._ext.storage.diskqueue.reader cimport SKIPPED_MAX, DiskReader, OldestRecord
 from nsqfast._ext.storage.engine cimport Store
 from nsqfast._ext.storage.memory cimport remember
-from nsqfast._ext.storage.scan cimport AT_LIMIT, GONE, QueuePlace, Record, Scan
+from nsqfast._ext.storage.scan cimport AT_LIMIT, GONE, QueuePlace, Reads, Record, Scan
 
 cdef enum:
     # Units for drafting or installing a queue's positions: the clock is read after each.
@@ -145,6 +146,7 @@ cdef class Backlog(MemoryQueue):
             self.disk.deadlines = None
         self.disk.reader.cold = cold
         self.lag = Lag(self.disk.reader)
+        self.keeps_records = True
 
     cdef int64_t depth(self) noexcept:
         """Includes postponed writes: they are not on disk yet, but nothing may overtake them."""
@@ -225,6 +227,51 @@ cdef class Backlog(MemoryQueue):
         self.mark_dirty()
         return True
 
+    # What is deferred without being in memory
+
+    cdef bint store_deferred(self, Delivery **deliveries, size_t count) except -1:
+        cdef uint64_t first = self.disk.position.written + self.disk.reader.shift
+        cdef size_t i, new_count = 0
+        for i in range(count):
+            new_count += deliveries[i].ordinal == 0
+        if new_count == 0:
+            return True
+        self.disk.writer.begin_batch()
+        try:
+            for i in range(count):
+                if deliveries[i].ordinal == 0:
+                    deliveries[i].ordinal = self.disk.writer.append(deliveries[i].message, deliveries[i].attempts, True)
+            self.disk.writer.end_batch()
+        except OSError:     # the broker's health reports it
+            for i in range(count):
+                if deliveries[i].ordinal >= first:
+                    deliveries[i].ordinal = 0
+            return False
+        self.mark_dirty()
+        return True
+
+    cdef Delivery *load(self, uint64_t ordinal, uint64_t id) except? NULL:
+        cdef Message *message
+        if self.lookup is None:
+            self.lookup = Lookup(self.disk.reader)
+            self.lookup.taker = self.taker
+        message = self.lookup.find(ordinal, id)
+        if message is NULL:
+            return NULL
+        delivery = delivery_new(self.memory.account, message)
+        delivery.ordinal = ordinal
+        return delivery
+
+    cdef bint is_loading(self) noexcept:
+        return self.lookup is not None and self.lookup.pending is not NULL
+
+    cdef bint is_unfinished(self, uint64_t ordinal) noexcept:
+        return self.disk.reader.is_unfinished(ordinal)
+
+    cdef int finish_record(self, uint64_t ordinal) except -1:
+        self.disk.reader.ack(ordinal)
+        return self.mark_dirty()
+
     cdef Delivery *next_found(self, int64_t *due_ns) except? NULL:
         cdef Delivery *delivery = self.found.next(due_ns) if self.found is not None else NULL
         if delivery is NULL:
@@ -285,6 +332,8 @@ cdef class Backlog(MemoryQueue):
 
     cdef int delete(self) except -1:
         self.disk.reader.taker = None
+        if self.lookup is not None:
+            self.lookup.taker = None
         MemoryQueue.delete(self)
         return self.disk.delete_files()
 
@@ -341,6 +390,9 @@ cdef class Backlog(MemoryQueue):
         scan.backlog = self
         scan.end_before(end)
         return scan
+
+    cdef Reads reads(self):
+        return DiskReads(self.disk.reader)
 
     # What is kept of it
 
