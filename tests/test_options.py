@@ -313,6 +313,7 @@ def test_every_flag_of_nsqd_is_there_and_has_help():
             "http-drain",
             "max-auth-failures",
             "max-channels-per-topic",
+            "max-defer",
             "min-free-disk",
             "registration-secret-file",
         )

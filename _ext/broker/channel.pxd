@@ -5,6 +5,8 @@ from libc.stdint cimport int64_t, uint64_t
 from nsqfast._ext.broker.consumer cimport Consumer, ReadyRing, Timeouts, longest_held
 from nsqfast._ext.broker.deferrals cimport DeferredHeap
 from nsqfast._ext.broker.message_queue cimport MessageQueue
+from nsqfast._ext.broker.renewal cimport Renewal
+from nsqfast._ext.broker.stored_deferrals cimport StoredDeferrals
 from nsqfast._ext.core.budget cimport Budget
 from nsqfast._ext.core.clock cimport Clock
 from nsqfast._ext.core.heap cimport Timers
@@ -44,6 +46,8 @@ cdef class Channel(MessageQueue):
     cdef Timeouts timeouts           # the members with messages in flight
     cdef list returning              # in-flight queues of consumers that left, to be queued again
     cdef DeferredHeap deferred       # by the time when they are due
+    cdef StoredDeferrals stored      # what is deferred for long
+    cdef Renewal renewal             # of stale records, while that goes on; else None
     cdef dict members                # number -> Consumer
     cdef ReadyRing ready
     cdef uint64_t taken[3]           # deliveries from memory, by the consumer's Distance
@@ -74,7 +78,12 @@ cdef class Channel(MessageQueue):
     cdef int on_deadline(self, int64_t now_ns) except -1
     cdef bint expire(self, int64_t now_ns, Budget *budget) except -1
     cdef bint queue_deferred(self, int64_t now_ns, Budget *budget) except -1
+    cdef bint queue_stored(self, int64_t now_ns) except -1
+    cdef bint store_deferred(self, Budget *budget) except -1
+    cdef size_t gather_deferred(self, Delivery **group) noexcept
+    cdef bint renew(self, Budget *budget) except -1
     cdef int drop_deliveries(self) except -1
+    cdef Delivery *take_deferred(self) except? NULL
     cdef int add_deliveries(self, Closing closing) except -1
     cdef int restore_deferred(self) except -1
     cdef list in_flight_queues(self)

@@ -2,16 +2,19 @@
 
 import logging
 
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport INT64_MAX, int64_t, uint64_t
 
 from nsqfast._ext.broker.consumer cimport DisconnectLater
 from nsqfast._ext.broker.deferrals cimport begin_deferral
+from nsqfast._ext.broker.stored_deferrals cimport AWAITED, READ, Recall
 from nsqfast._ext.core.budget cimport begin_part, begin_short_part, is_spent
+from nsqfast._ext.core.due_heap cimport Due, DueHeap
 from nsqfast._ext.core.heap cimport HeapNode
 from nsqfast._ext.core.histogram cimport record
 from nsqfast._ext.core.in_flight cimport InFlightQueue, oldest_published
 from nsqfast._ext.core.limits cimport DISK_RETRY_NS
 from nsqfast._ext.core.memory cimport MEMORY_FULL, MEMORY_SLOW
+from nsqfast._ext.core.message cimport delivery_free
 from nsqfast._ext.storage.disposal cimport Disposal
 from nsqfast._ext.storage.engine cimport disk_depth, has_next, take_next
 
@@ -19,6 +22,16 @@ from nsqfast.wire.names import is_ephemeral
 from nsqfast.wire.refusals import NotTakenError
 
 log = logging.getLogger("nsqd")
+
+cdef enum:
+    # Deferred messages that one write stores, and bytes of their bodies.
+    STORED_GROUP = 64
+    STORED_SIZE = 262144
+    # Of writing or reading one of them.
+    STORED_UNITS = 16
+
+# What is due earlier stays in memory: it would cost a write and a read.
+cdef int64_t LONG_NS = 60000000000
 
 
 cdef class Channel(MessageQueue):
@@ -40,6 +53,7 @@ cdef class Channel(MessageQueue):
         self.timeouts = Timeouts(store.broker_memory)
         self.returning = []
         self.deferred = DeferredHeap(store.broker_memory)
+        self.stored = StoredDeferrals(backlog, store.broker_memory)
         self.members = {}
         self.ready = ReadyRing()
         self.on_last_left = on_last_left
@@ -65,14 +79,18 @@ cdef class Channel(MessageQueue):
         delivery.owner = 0
         delivery.deadline_ns = deadline_ns
         self.deferred.push(<HeapNode *> delivery)
+        if self.backlog.keeps_records and self.deferred.is_crowded() and self.gather_deferred(NULL):
+            deadline_ns = self.clock.monotonic_ns()     # store_deferred
         return self.rearm(deadline_ns)
 
     cdef int restore_deferred(self) except -1:
         """Defer again what was deferred when the broker stopped."""
         cdef int64_t due_ns = 0, to_monotonic_ns = self.clock.monotonic_ns() - self.clock.wall_ns()
+        cdef Budget endless = Budget(0, INT64_MAX)
         cdef Delivery *delivery = self.backlog.next_found(&due_ns)
         while delivery is not NULL:
             self.defer(delivery, to_monotonic_ns + due_ns)
+            self.store_deferred(&endless)
             delivery = self.backlog.next_found(&due_ns)
         return 0
 
@@ -274,7 +292,7 @@ cdef class Channel(MessageQueue):
         """Process as much of what is due as fits into a part; the rest follows in later turns."""
         cdef Budget budget = begin_part()
         if not (self.requeue_returning(&budget) and self.expire(now_ns, &budget)
-                and self.queue_deferred(now_ns, &budget)):
+                and self.queue_deferred(now_ns, &budget) and self.store_deferred(&budget) and self.renew(&budget)):
             self.rearm(now_ns + 1)
         return self.pump()
 
@@ -298,16 +316,86 @@ cdef class Channel(MessageQueue):
         return True
 
     cdef bint queue_deferred(self, int64_t now_ns, Budget *budget) except -1:
-        """Queue the deferred messages that are due; False: the part ended first."""
+        """Queue the deferred messages that are due, in memory and on disk; False: the part ended first."""
         cdef HeapNode *node = self.deferred.peek()
-        while node is not NULL and node.deadline_ns <= now_ns:
-            self.deferred.remove(node)
-            self.backlog.requeue(<Delivery *> node)
-            if is_spent(budget, 1):
+        cdef DueHeap stored = self.stored.heap
+        cdef bint is_awaiting = False
+        cdef int64_t units
+        while True:
+            if stored.size and not is_awaiting and (
+                    node is NULL or stored.entries[0].deadline_ns < node.deadline_ns):
+                if stored.entries[0].deadline_ns > now_ns:
+                    return self.rearm(stored.entries[0].deadline_ns) == 0
+                is_awaiting = not self.queue_stored(now_ns)
+                units = STORED_UNITS
+            elif node is not NULL and node.deadline_ns <= now_ns:
+                self.deferred.remove(node)
+                self.backlog.requeue(<Delivery *> node)
+                units = 1
+            else:
+                break
+            if is_spent(budget, units):
                 return False
             node = self.deferred.peek()
         if node is not NULL:
             self.rearm(node.deadline_ns)
+        return True
+
+    cdef bint queue_stored(self, int64_t now_ns) except -1:
+        """Queue the first of those on disk; False: a disk has to answer first."""
+        cdef Delivery *delivery = NULL
+        cdef Recall recall = self.stored.recall_first(now_ns, &delivery)
+        if recall == READ:
+            self.backlog.requeue(delivery)
+        return recall != AWAITED
+
+    cdef bint store_deferred(self, Budget *budget) except -1:
+        """Keep only the first of the deferred messages in memory; False: the part ended first."""
+        cdef Delivery *group[STORED_GROUP]
+        cdef size_t i, count
+        if self.exiting or not self.backlog.keeps_records:
+            return True
+        while self.deferred.is_crowded():
+            self.backlog.begin_renewals()
+            count = self.gather_deferred(group)
+            if count == 0 or not self.backlog.store_deferred(group, count):
+                break
+            for i in range(count):
+                self.stored.put(group[i])
+                self.deferred.remove(<HeapNode *> group[i])
+                delivery_free(group[i])
+            if is_spent(budget, STORED_UNITS * <int64_t> count):
+                return False
+        if self.stored.heap.size:
+            self.rearm(self.stored.heap.peek().deadline_ns)
+        return True
+
+    cdef size_t gather_deferred(self, Delivery **group) noexcept:
+        """The last members of a heap are due late, if not last. Return how many of these are to be on disk alone; if
+        `group` is NULL, only whether there are any."""
+        cdef int64_t until_ns = self.clock.monotonic_ns() + LONG_NS, size = 0
+        cdef Delivery *delivery
+        cdef size_t count = 0
+        while count < STORED_GROUP and count + 1 < self.deferred.size and size < STORED_SIZE:
+            delivery = <Delivery *> self.deferred.nodes[self.deferred.size - 1 - count]
+            if delivery.deadline_ns < until_ns:
+                break
+            size += delivery.message.size
+            count += 1
+            if group is NULL:
+                break
+            group[count - 1] = delivery
+        return count
+
+    cdef bint renew(self, Budget *budget) except -1:
+        """Write stale records again; False: the part ended first."""
+        if self.renewal is None:
+            if self.backlog.stale_before == 0 or self.exiting:
+                return True
+            self.renewal = Renewal(self.backlog)
+        if not self.renewal.go_on(self.table, self.deferred, self.stored, budget):
+            return self.renewal.is_waiting
+        self.renewal = None
         return True
 
     # -- the operator's commands ---------------------------------------------------------------------------------------
@@ -338,6 +426,7 @@ cdef class Channel(MessageQueue):
         disposal.free_heap_later(self.deferred)
         self.table = InFlightTable(self.store.broker_memory)
         self.deferred = DeferredHeap(self.store.broker_memory)
+        self.stored = StoredDeferrals(self.backlog, self.store.broker_memory)
         self.returning = []
         return 0
 
@@ -351,9 +440,9 @@ cdef class Channel(MessageQueue):
         closing = self.store.begin_closing(self.backlog)
         if closing is None:
             return None
-        if queued or self.table.size or self.deferred.size:
+        if queued or self.table.size or self.deferred_count:
             log.info("CHANNEL(%s): flushing %d memory %d in-flight %d deferred messages to backend",
-                     self.name, queued, self.table.size, self.deferred.size)
+                     self.name, queued, self.table.size, self.deferred_count)
         self.add_deliveries(closing)
         closing.end()
         return closing
@@ -376,11 +465,27 @@ cdef class Channel(MessageQueue):
             consumer.in_flight_queue.remove(delivery)
             closing.add(delivery)
             consumer = self.timeouts.first()
-        while self.deferred.size:
-            delivery = <Delivery *> self.deferred.peek()
-            self.deferred.remove(<HeapNode *> delivery)
+        delivery = self.take_deferred()
+        while delivery is not NULL:
             closing.add_deferred(delivery, to_wall_ns + delivery.deadline_ns)
+            delivery = self.take_deferred()
         return 0
+
+    cdef Delivery *take_deferred(self) except? NULL:
+        """Remove and return the one that is due first, in memory or on disk; NULL: no more. What cannot be read now is
+        left to the next start, and due at once."""
+        cdef Delivery *delivery = NULL
+        cdef Due *due = self.stored.heap.peek()
+        while due is not NULL and (self.deferred.size == 0 or due.deadline_ns < self.deferred.peek().deadline_ns):
+            if self.stored.recall_first(INT64_MAX - DISK_RETRY_NS, &delivery) == READ:
+                return delivery
+            due = self.stored.heap.peek()
+            if due is not NULL and due.deadline_ns == INT64_MAX:
+                due = NULL
+        delivery = <Delivery *> self.deferred.peek()
+        if delivery is not NULL:
+            self.deferred.remove(<HeapNode *> delivery)
+        return delivery
 
     cdef int delete(self) except -1:
         """Remove messages and files; consumers are disconnected from the next turn on."""
@@ -412,7 +517,7 @@ cdef class Channel(MessageQueue):
 
     @property
     def deferred_count(self):
-        return self.deferred.size
+        return self.deferred.size + self.stored.count()
 
     cdef list in_flight_queues(self):
         """Return the queues of all consumers, and of those that left."""

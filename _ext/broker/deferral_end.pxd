@@ -2,6 +2,7 @@
 
 from libc.stdint cimport int64_t, uint64_t
 
+from nsqfast._ext.broker.channel cimport Channel
 from nsqfast._ext.broker.topic cimport Topic
 from nsqfast._ext.core.budget cimport Budget
 
@@ -14,5 +15,6 @@ cdef class DeferralEnd:
     cdef readonly int64_t count  # copies that were still deferred
 
     cdef bint go_on(self, Budget *budget) except -1
+    cdef bint end_stored(self, Channel channel) except -1
     cdef int end_at_topic(self) except -1
     cdef int end_in_batch(self) except -1

@@ -6,9 +6,10 @@ Copies whose deferral is over already are left alone, queued ones as well as del
 
 from nsqfast._ext.broker.channel cimport Channel
 from nsqfast._ext.broker.deferrals cimport find_told
+from nsqfast._ext.broker.stored_deferrals cimport AWAITED, READ, Recall
 from nsqfast._ext.core.budget cimport is_spent
 from nsqfast._ext.core.heap cimport HeapNode
-from nsqfast._ext.core.message cimport Delivery
+from nsqfast._ext.core.message cimport Delivery, delivery_free
 
 
 cdef class DeferralEnd:
@@ -32,6 +33,9 @@ cdef class DeferralEnd:
             self.place -= 1
             channel = self.topic.channel_list[self.place]
             delivery = find_told(channel.deferred.told, self.id)
+            if delivery is NULL and not self.end_stored(channel):
+                self.place += 1     # a disk has to answer first
+                return False
             if delivery is not NULL:
                 self.count += 1
                 channel.deferred.remove(<HeapNode *> delivery)
@@ -42,6 +46,32 @@ cdef class DeferralEnd:
                     channel.backlog.done(delivery)
             if is_spent(budget, 1) and self.place:
                 return False
+        return True
+
+    cdef bint end_stored(self, Channel channel) except -1:
+        """The same where the message is on disk alone; False: not yet."""
+        cdef uint64_t ordinal = channel.stored.find_told(self.id)
+        cdef Delivery *delivery = NULL
+        cdef Recall recall
+        if ordinal == 0 or not channel.backlog.is_unfinished(ordinal):
+            return True
+        if not self.is_run:
+            self.count += 1
+            channel.backlog.finish_record(ordinal)
+            channel.stored.end_told(self.id)
+            return True
+        recall = channel.stored.recall_told(self.id, &delivery)
+        if recall != READ:
+            return recall != AWAITED
+        # The entry stays in the heap, so its record has to be another one.
+        channel.backlog.begin_renewals()
+        if not channel.backlog.renew(delivery):
+            delivery_free(delivery)
+            return True
+        self.count += 1
+        channel.stored.end_told(self.id)
+        channel.backlog.requeue(delivery)
+        channel.pump()
         return True
 
     cdef int end_at_topic(self) except -1:

@@ -1,6 +1,6 @@
 """Deferred messages, found by the id that their publisher was told."""
 
-from libc.stdint cimport uint64_t
+from libc.stdint cimport int64_t, uint64_t
 
 from nsqfast._ext.core.heap cimport DeadlineHeap
 from nsqfast._ext.core.in_flight cimport InFlightQueue, InFlightTable
@@ -9,7 +9,14 @@ from nsqfast._ext.core.message cimport Delivery, Message
 from nsqfast._ext.storage.engine cimport ChannelStore
 
 
+# For tests: so many messages of a channel stay in memory.
+cdef void keep_deferred_count(int64_t count) noexcept
+
+
 cdef class DeferredHeap(DeadlineHeap):
+    cdef int64_t body_size       # of all of them
+
+    cdef bint is_crowded(self) noexcept
     cdef InFlightTable told      # id -> delivery, of those that were not delivered yet; None = there were none
 
 

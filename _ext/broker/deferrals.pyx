@@ -4,11 +4,21 @@ others cost nothing: not a byte more, and one comparison.
 A message that was delivered and is deferred again is not in the table: whoever gives it back has a reason.
 """
 
-from libc.stdint cimport uint32_t
+from libc.stdint cimport int64_t, uint32_t
 
 from nsqfast._ext.core.in_flight cimport Entry
 from nsqfast._ext.core.heap cimport HeapNode
 from nsqfast._ext.core.message cimport delivery_free, delivery_new, message_keep
+
+
+# What a channel keeps in memory of its deferred messages; what is more, and deferred for long, is on disk alone.
+cdef int64_t KEPT_SIZE = 16777216
+cdef int64_t kept_count = 1000
+
+
+cdef void keep_deferred_count(int64_t count) noexcept:
+    global kept_count
+    kept_count = count
 
 
 cdef inline bint is_listed(Delivery *delivery) noexcept:
@@ -29,10 +39,15 @@ cdef class DeferredHeap(DeadlineHeap):
             if self.told is None:
                 self.told = InFlightTable(<Memory> self.account.owner)
             self.told.insert(<Delivery *> node)
+        self.body_size += (<Delivery *> node).message.size
         return DeadlineHeap.push(self, node)
+
+    cdef bint is_crowded(self) noexcept:
+        return self.size > kept_count or (self.body_size > KEPT_SIZE and self.size > 1)
 
     cdef void remove(self, HeapNode *node) noexcept:
         DeadlineHeap.remove(self, node)
+        self.body_size -= (<Delivery *> node).message.size
         if is_listed(<Delivery *> node):
             self.told.remove(<Delivery *> node)
 

@@ -1,5 +1,7 @@
 """Bodies are noted when they are published: what a consumer has finished could not be looked up any more."""
 
+from libc.stdint cimport INT64_MAX
+
 from nsqfast._ext.broker.channel cimport Channel
 from nsqfast._ext.core.clock cimport monotonic_ns
 from nsqfast._ext.core.heap cimport HeapNode
@@ -67,12 +69,18 @@ cdef Py_ssize_t make_due_earlier(Channel channel, int64_t time_ns, int64_t now_n
     cdef HeapNode *node
     cdef Py_ssize_t due_count = 0
     cdef size_t i
-    if channel.deferred.size == 0:
-        return 0
+    cdef int64_t first_ns = INT64_MAX
+    for i in range(channel.stored.heap.size):
+        due_count += now_ns < channel.stored.heap.entries[i].deadline_ns <= now_ns + time_ns
+        channel.stored.heap.entries[i].deadline_ns -= time_ns
+        first_ns = channel.stored.heap.entries[0].deadline_ns
     for i in range(channel.deferred.size):
         node = channel.deferred.nodes[i]
         due_count += now_ns < node.deadline_ns <= now_ns + time_ns
         node.deadline_ns -= time_ns
-    # A deadline before the machine's start would be none.
-    channel.rearm(max(now_ns, channel.deferred.peek().deadline_ns))
+    if channel.deferred.size:
+        first_ns = min(first_ns, channel.deferred.peek().deadline_ns)
+    if first_ns < INT64_MAX:
+        # A deadline before the machine's start would be none.
+        channel.rearm(max(now_ns, first_ns))
     return due_count

@@ -24,7 +24,8 @@ cdef enum Phase:
     SEARCHING = 2        # or runs, in another thread
     HELD = 3             # those in flight or deferred
     FREEING = 4          # what was dropped meanwhile, of all who pinned
-    OVER = 5
+    STORED = 5           # those that are deferred on disk
+    OVER = 6
 
 
 cdef class Picker:
@@ -55,6 +56,7 @@ cdef class Picker:
     cdef size_t suspect_count
     cdef size_t seen_count
     cdef bint is_pinning
+    cdef size_t stored_left      # entries of those on disk still to be seen, from the last to the first
 
     # What this part has picked
     cdef Delivery **picked       # and taken out of its place
@@ -73,6 +75,8 @@ cdef class Picker:
     cdef int pick_memory(self, Budget *budget) except -1
     cdef int pick_item(self, size_t i, Message *message, Delivery *delivery) except -1
     cdef int pick_held(self, Budget *budget) except -1
+    cdef int pick_stored(self, Budget *budget) except -1
+    cdef int take_stored(self) except -2
     cdef bint is_held(self, size_t i) noexcept
     cdef int take_held(self, Delivery *delivery) except -1
     cdef void pick(self, Delivery *delivery) noexcept

@@ -17,13 +17,15 @@ from libc.string cimport memcpy
 from nsqfast._ext.broker.consumer cimport Consumer
 from nsqfast._ext.core.in_flight cimport Entry
 from nsqfast._ext.broker.snapshot cimport place_of, tuple_of
+from nsqfast._ext.broker.stored_deferrals cimport AWAITED, READ, Recall
 from nsqfast._ext.core.budget cimport begin_part, is_spent
 from nsqfast._ext.core.clock cimport now_monotonic
+from nsqfast._ext.core.due_heap cimport Due
 from nsqfast._ext.core.heap cimport HeapNode
 from nsqfast._ext.core.limits cimport PEEK_COUNT_MAX, PEEK_NEEDLE_SIZE_MAX, PEEK_SCAN_MAX, PEEK_SEARCH_SIZE_MAX
 from nsqfast._ext.core.memory cimport account_of, charge, leave_account
 from nsqfast._ext.core.message cimport (
-    delivery_new, free_pinned, id_from_hex, pin_deliveries, prefetch, put_be32, unpin_deliveries,
+    delivery_free, delivery_new, free_pinned, id_from_hex, pin_deliveries, prefetch, put_be32, unpin_deliveries,
 )
 from nsqfast._ext.core.ring cimport Ring
 from nsqfast._ext.storage.scan cimport AT_END, DAMAGED, GONE, NO_MEMORY, UNREADABLE, is_wanted, memmem
@@ -181,7 +183,7 @@ cdef class Picker:
             raise
         if self.quest.id_count and self.phase != FREEING and (
                 self.changed >= <int64_t> self.quest.id_count
-                or (self.phase != HELD and self.examined >= PEEK_SCAN_MAX)):
+                or (self.phase < HELD and self.examined >= PEEK_SCAN_MAX)):
             self.phase = OVER
 
     cdef int do_part(self) except -1:
@@ -193,7 +195,11 @@ cdef class Picker:
         elif self.phase == HELD:
             self.pick_held(&budget)
         elif self.phase == FREEING:
-            self.phase = OVER if free_pinned(self.account, FREED_MAX) else FREEING
+            if free_pinned(self.account, FREED_MAX):
+                self.phase = STORED if self.is_deferred else OVER
+                self.stored_left = self.channel.stored.heap.size
+        elif self.phase == STORED:
+            self.pick_stored(&budget)
         elif self.phase == SEARCHING:
             self.end_scan()
         elif self.phase == ON_DISK:
@@ -273,6 +279,50 @@ cdef class Picker:
             self.is_pinning, self.phase = False, FREEING
         self.end_part()
         return self.channel.pump()
+
+    cdef int pick_stored(self, Budget *budget) except -1:
+        cdef int units = 1
+        self.stored_left = min(self.stored_left, self.channel.stored.heap.size)
+        while self.stored_left and units >= 0 and not self.is_full():
+            self.stored_left -= 1
+            units = self.take_stored()
+            if is_spent(budget, units):
+                break
+        if self.stored_left == 0:
+            self.phase = OVER
+        self.end_part()
+        return self.channel.pump()
+
+    cdef int take_stored(self) except -2:
+        """Examine the entry that comes next, and take it if it is one of those; return the units that took, -1: a disk
+        has to answer first."""
+        cdef Due due = self.channel.stored.heap.entries[self.stored_left]
+        cdef Delivery *delivery = NULL
+        cdef Recall recall
+        cdef int units
+        if self.quest.id_count and not is_wanted(&self.quest, due.id, INT64_MAX):
+            self.examined += 1
+            return 1
+        recall = self.channel.stored.load(self.stored_left, &delivery)
+        if recall == AWAITED:
+            self.stored_left += 1
+            return -1
+        if recall != READ:
+            return 1
+        units = 32 + <int> (delivery.message.size >> 10)
+        if not self.is_chosen(delivery.message):
+            delivery_free(delivery)
+            return units
+        if self.target is not None:
+            self.add_copy(delivery.message.body, delivery.message.size)
+        if self.action == COPY:
+            delivery_free(delivery)
+            return units
+        self.channel.stored.remove_at(self.stored_left)
+        if self.stored_left < self.channel.stored.heap.size:
+            self.stored_left += 1   # another one has come to this place, perhaps from before it
+        self.pick(delivery)
+        return units
 
     cdef bint is_held(self, size_t i) noexcept:
         """Whether it is still deferred in this channel, or in flight to one of its consumers."""

@@ -67,5 +67,5 @@ def count_unstored(list topics not None):
         store = topic.durability.store
         count += store.count_unstored(topic.backlog, <int64_t> topic.deferred.queue.size + topic.takeover.count)
         for channel in topic.channel_list:
-            count += store.count_unstored(channel.backlog, <int64_t> channel.table.size + channel.deferred.size)
+            count += store.count_unstored(channel.backlog, <int64_t> channel.table.size + channel.deferred_count)
     return count

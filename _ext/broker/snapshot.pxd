@@ -4,9 +4,10 @@ from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
 
 from nsqfast._ext.broker.channel cimport Channel
 from nsqfast._ext.broker.message_queue cimport MessageQueue
+from nsqfast._ext.core.due_heap cimport Due
 from nsqfast._ext.core.message cimport Delivery, Message
 from nsqfast._ext.core.ring cimport Ring
-from nsqfast._ext.storage.scan cimport Quest, QueuePlace, Scan
+from nsqfast._ext.storage.scan cimport Quest, QueuePlace, Reads, Scan
 
 
 cdef enum Where:
@@ -17,7 +18,10 @@ cdef enum Where:
 
 
 ctypedef struct Glance:
-    Message *message         # with a reference of our own
+    Message *message         # with a reference of our own; NULL: it is on disk alone
+    char *payload            # what was read of that; NULL = not yet, or it was not wanted
+    size_t payload_size
+    size_t number            # of the record in `reads`
     int64_t due_ns           # on the monotonic clock; 0 = none
     uint64_t owner
     uint16_t attempts
@@ -51,6 +55,8 @@ cdef class Snapshot:
     cdef uint32_t kept_count         # whose references we hold
     cdef uint32_t *found             # indexes into glances
     cdef uint32_t found_count
+    cdef Reads reads                 # of deferred messages that are on disk alone; None = there are none
+    cdef size_t reads_count
     cdef Scan scan                   # None: nothing on disk is needed
     cdef dict members                # number -> Consumer, for messages in flight
 
@@ -60,6 +66,8 @@ cdef class Snapshot:
     cdef void collect_waiting(self, Delivery *delivery, int64_t *skip) noexcept
     cdef void collect_ring(self, Ring ring, int64_t *skip) noexcept
     cdef void note(self, Message *message, Delivery *delivery, Where where) noexcept
+    cdef int note_stored(self, Channel channel, const Due *due) except -1
+    cdef bint is_found(self, Glance *glance) noexcept nogil
     cdef void keep(self) noexcept
     cdef void search(self) noexcept nogil
     cdef dict row_of_glance(self, Glance *glance)

@@ -16,12 +16,13 @@ import os
 
 from nsqfast._ext.broker.topic cimport Topic
 from nsqfast._ext.core.clock cimport monotonic_ns, now_monotonic, wall_ns
+from nsqfast._ext.core.due_heap cimport Due
 from nsqfast._ext.core.due_order cimport DueOrder, QueuesOrder
 from nsqfast._ext.core.limits cimport (
-    PEEK_COUNT_MAX, PEEK_NEEDLE_SIZE_MAX, PEEK_OFFSET_MAX, PEEK_PIECE_SIZE_MAX, PEEK_READ_NS_MAX, PEEK_SCAN_MAX,
-    PEEK_SEARCH_SIZE_MAX,
+    MESSAGE_HEADER_SIZE, PEEK_COUNT_MAX, PEEK_NEEDLE_SIZE_MAX, PEEK_OFFSET_MAX, PEEK_PIECE_SIZE_MAX,
+    PEEK_READ_NS_MAX, PEEK_SCAN_MAX, PEEK_SEARCH_SIZE_MAX,
 )
-from nsqfast._ext.core.message cimport id_to_hex, message_drop, message_fetch, message_keep
+from nsqfast._ext.core.message cimport get_be64, id_of_record, id_to_hex, message_drop, message_fetch, message_keep
 from nsqfast._ext.storage.scan cimport (
     AT_END, AT_LIMIT, DAMAGED, GONE, NO_MEMORY, RECORDS_MAX, TOO_LARGE, TOO_LATE, TOO_MANY_BYTES, TOO_MANY_RECORDS,
     UNREADABLE, Record, is_wanted, memmem,
@@ -103,7 +104,9 @@ cdef class Snapshot:
     def __dealloc__(self):
         cdef uint32_t i
         for i in range(self.kept_count):
-            message_drop(self.glances[i].message)
+            if self.glances[i].message is not NULL:
+                message_drop(self.glances[i].message)
+            free(self.glances[i].payload)
         free(self.glances)
         free(self.found)
 
@@ -179,22 +182,44 @@ cdef class Snapshot:
     cdef int collect_deferred(self, Channel channel) except -1:
         """In the order in which they will be queued."""
         cdef Delivery *delivery
-        cdef DueOrder order = DueOrder(channel.deferred)
-        cdef int64_t skip = self.offset
-        self.depth = self.total = channel.deferred.size
+        cdef DueOrder order = DueOrder(channel.deferred), stored = DueOrder(None, channel.stored.heap)
+        cdef int64_t skip = self.offset, index
+        cdef Due *due
+        self.depth = self.total = channel.deferred_count
         while self.glance_count < self.glance_max:
-            delivery = <Delivery *> order.next()
-            if delivery is NULL:
-                break
+            if stored.deadline_ns() < order.deadline_ns():
+                index = stored.next_index()
+                due = &channel.stored.heap.entries[index]
+                if not channel.backlog.is_unfinished(due.ordinal):
+                    continue
+                delivery = NULL
+            else:
+                delivery = <Delivery *> order.next()
+                if delivery is NULL:
+                    break
             if skip:
                 skip -= 1
+            elif delivery is NULL:
+                self.note_stored(channel, due)
             else:
                 self.note(delivery.message, delivery, DEFERRED)
         return 0
 
+    cdef int note_stored(self, Channel channel, const Due *due) except -1:
+        cdef Glance *glance = &self.glances[self.glance_count]
+        if self.reads is None:
+            self.reads = channel.backlog.reads()
+        glance.number = self.reads_count
+        if self.reads.add(due.ordinal):
+            self.reads_count += 1
+            glance.message, glance.payload = NULL, NULL
+            glance.due_ns, glance.owner, glance.where, glance.attempts = due.deadline_ns, 0, DEFERRED, due.attempts
+            self.glance_count += 1
+        return 0
+
     cdef void note(self, Message *message, Delivery *delivery, Where where) noexcept:
         cdef Glance *glance = &self.glances[self.glance_count]
-        glance.message = message
+        glance.message, glance.payload = message, NULL
         glance.due_ns = glance.owner = 0
         glance.where = where
         if delivery is NULL:
@@ -209,9 +234,10 @@ cdef class Snapshot:
         """Take a reference to each. They are scattered over memory: one pass takes less time than one by one."""
         cdef uint32_t i
         for i in range(self.glance_count):
-            if i + AHEAD_COUNT < self.glance_count:
+            if i + AHEAD_COUNT < self.glance_count and self.glances[i + AHEAD_COUNT].message is not NULL:
                 message_fetch(self.glances[i + AHEAD_COUNT].message)
-            message_keep(self.glances[i].message)
+            if self.glances[i].message is not NULL:
+                message_keep(self.glances[i].message)
         self.kept_count = self.glance_count
 
     # -- anywhere ------------------------------------------------------------------------------------------------------
@@ -219,7 +245,7 @@ cdef class Snapshot:
     @property
     def needs_thread(self):
         """Whether bodies must be searched or the disk must be read; else it is complete already."""
-        return self.quest.needle is not NULL or self.scan is not None
+        return self.quest.needle is not NULL or self.scan is not None or self.reads is not None
 
     def complete(self):
         """Call it once, and only if needs_thread."""
@@ -229,21 +255,15 @@ cdef class Snapshot:
 
     cdef void search(self) noexcept nogil:
         cdef Quest *quest = &self.quest
-        cdef Message *message
         cdef bint is_found
         cdef uint32_t i
         self.ended = AT_LIMIT
         for i in range(self.glance_count):
-            message = self.glances[i].message
             if quest.wanted == 0:
                 break
-            is_found = is_wanted(quest, message.id, message.timestamp_ns)
-            if is_found and quest.needle is not NULL:
-                if quest.bytes <= 0:
-                    self.ended = TOO_MANY_BYTES
-                    break
-                quest.bytes -= message.size
-                is_found = memmem(message.body, message.size, quest.needle, quest.needle_size) is not NULL
+            is_found = self.is_found(&self.glances[i])
+            if self.ended == TOO_MANY_BYTES:
+                break
             quest.scans -= 1
             if is_found:
                 self.found[self.found_count] = i
@@ -255,6 +275,32 @@ cdef class Snapshot:
             self.scan.run(quest)
             self.ended = self.scan.ended
         self.scanned = self.scan_max - quest.scans
+
+    cdef bint is_found(self, Glance *glance) noexcept nogil:
+        """Whether it is one of those that are looked for; what is on disk is read."""
+        cdef Quest *quest = &self.quest
+        cdef const char *body
+        cdef size_t size
+        cdef bint is_found
+        if quest.needle is not NULL and quest.bytes <= 0:
+            self.ended = TOO_MANY_BYTES
+            return False
+        if glance.message is not NULL:
+            body, size = glance.message.body, glance.message.size
+            is_found = is_wanted(quest, glance.message.id, glance.message.timestamp_ns)
+        else:
+            glance.payload = self.reads.read(glance.number, &glance.payload_size)
+            if glance.payload is NULL:
+                return False    # it is not deferred any more
+            body, size = glance.payload + MESSAGE_HEADER_SIZE, glance.payload_size - MESSAGE_HEADER_SIZE
+            is_found = is_wanted(quest, id_of_record(glance.payload), <int64_t> get_be64(glance.payload))
+        if is_found and quest.needle is not NULL:
+            quest.bytes -= <int64_t> size
+            is_found = memmem(body, size, quest.needle, quest.needle_size) is not NULL
+        if not is_found:
+            free(glance.payload)
+            glance.payload = NULL
+        return is_found
 
     # -- what is seen --------------------------------------------------------------------------------------------------
 
@@ -319,16 +365,18 @@ cdef class Snapshot:
 
     cdef dict row_of_glance(self, Glance *glance):
         cdef Message *message = glance.message
-        cdef size_t piece_size = min(<size_t> message.size, self.quest.piece_max)
+        cdef const char *body = glance.payload + MESSAGE_HEADER_SIZE if message is NULL else message.body
+        cdef size_t size = glance.payload_size - MESSAGE_HEADER_SIZE if message is NULL else message.size
+        cdef size_t piece_size = min(size, self.quest.piece_max)
         return {
-            "id": hex_of(message.id),
-            "timestamp_ns": message.timestamp_ns,
+            "id": hex_of(id_of_record(glance.payload) if message is NULL else message.id),
+            "timestamp_ns": <int64_t> get_be64(glance.payload) if message is NULL else message.timestamp_ns,
             "attempts": glance.attempts,
-            "size": message.size,
+            "size": size,
             "where": PLACES[glance.where],
             "due_ns": glance.due_ns - self.monotonic_ns + self.taken_ns if glance.due_ns else None,
             "consumer": self.members.get(glance.owner) if glance.owner else None,
-            "piece": (<char *> message.body)[:piece_size],
+            "piece": body[:piece_size],
         }
 
     cdef dict row_of_record(self, size_t index):

@@ -63,7 +63,7 @@ cdef class Topic(PostponingQueue):
         cdef bint is_spread, is_durable = self.durability.settings.is_durable
         self.refuse_if_exiting()
         if defer_ms and self.account.level >= MEMORY_SLOW:
-            # A deferred message stays in memory until it is due.
+            # A deferred message takes memory until it is due.
             raise NotTakenError("no memory left for deferred messages", "memory")
         if is_durable and defer_ms:
             self.durability.write_postponed()

@@ -2,6 +2,7 @@
 
 from libc.stdint cimport int64_t, uint32_t
 
+from nsqfast._ext.core.due_heap cimport DueHeap
 from nsqfast._ext.core.heap cimport DeadlineHeap, HeapNode, TimedNode
 from nsqfast._ext.core.in_flight cimport InFlightQueue
 from nsqfast._ext.core.message cimport Delivery
@@ -14,13 +15,16 @@ ctypedef struct Candidate:
 
 cdef class DueOrder:
     # Candidates for the next result: members of the other heap whose parents were returned, the earliest at the top.
-    cdef DeadlineHeap heap
+    cdef DeadlineHeap heap   # one of these two
+    cdef DueHeap dues
     cdef Candidate *candidates
     cdef uint32_t size
     cdef uint32_t capacity
 
     cdef HeapNode *peek(self) noexcept
     cdef HeapNode *next(self) except? NULL
+    cdef int64_t next_index(self) except -2
+    cdef int64_t deadline_ns(self) noexcept
     cdef int add(self, uint32_t index) except -1
     cdef void drop_first(self) noexcept
 

@@ -2,6 +2,7 @@
 was: k of them cost k log k, however large the heap is. The heap must not change meanwhile.
 """
 
+from libc.stdint cimport INT64_MAX
 from libc.stdlib cimport free, realloc
 
 from nsqfast._ext.core.memory cimport Memory
@@ -10,8 +11,8 @@ from nsqfast._ext.core.message cimport prefetch
 
 cdef class DueOrder:
 
-    def __cinit__(self, DeadlineHeap heap not None):
-        self.heap = heap
+    def __cinit__(self, DeadlineHeap heap, DueHeap dues=None):
+        self.heap, self.dues = heap, dues
         self.add(0)
 
     def __dealloc__(self):
@@ -23,20 +24,29 @@ cdef class DueOrder:
 
     cdef HeapNode *next(self) except? NULL:
         """Return the earliest that was not returned yet, or NULL."""
+        cdef int64_t index = self.next_index()
+        return self.heap.nodes[index] if index >= 0 else NULL
+
+    cdef int64_t next_index(self) except -2:
+        """The same by its place in the heap; -1: none is left."""
         cdef uint32_t index
         if self.size == 0:
-            return NULL
+            return -1
         index = self.candidates[0].index
         self.drop_first()
         self.add(2 * index + 1)
         self.add(2 * index + 2)
-        return self.heap.nodes[index]
+        return index
+
+    cdef int64_t deadline_ns(self) noexcept:
+        """When the one that comes next is due; INT64_MAX: none is left."""
+        return self.candidates[0].deadline_ns if self.size else INT64_MAX
 
     cdef int add(self, uint32_t index) except -1:
         cdef Candidate *candidates = self.candidates
         cdef uint32_t at = self.size, parent, capacity = self.capacity * 2 or 64
         cdef int64_t deadline_ns
-        if index >= self.heap.size:
+        if index >= (self.heap.size if self.dues is None else self.dues.size):
             return 0
         if self.size == self.capacity:
             candidates = <Candidate *> realloc(self.candidates, capacity * sizeof(Candidate))
@@ -44,11 +54,14 @@ cdef class DueOrder:
                 raise MemoryError
             self.candidates, self.capacity = candidates, capacity
         self.size += 1
-        if 2 * index + 2 < self.heap.size:
-            # The deadlines of its children are read when this one is returned.
-            prefetch(self.heap.nodes[2 * index + 1])
-            prefetch(self.heap.nodes[2 * index + 2])
-        deadline_ns = self.heap.nodes[index].deadline_ns
+        if self.dues is not None:
+            deadline_ns = self.dues.entries[index].deadline_ns
+        else:
+            if 2 * index + 2 < self.heap.size:
+                # The deadlines of its children are read when this one is returned.
+                prefetch(self.heap.nodes[2 * index + 1])
+                prefetch(self.heap.nodes[2 * index + 2])
+            deadline_ns = self.heap.nodes[index].deadline_ns
         while at:
             parent = (at - 1) >> 1
             if candidates[parent].deadline_ns <= deadline_ns:

@@ -30,6 +30,8 @@ cdef class InFlightTable:
     cdef size_t copied       # entries whose home is before this are in both tables
 
     cdef int insert(self, Delivery *delivery) except -1
+    cdef int insert_item(self, uint64_t id, Delivery *delivery) except -1
+    cdef Entry *find_item(self, uint64_t id) noexcept
     cdef inline Entry *find(self, uint64_t id, uint64_t owner) noexcept:
         """Return the entry with that id and owner; else any with that id, else NULL. Valid until the next change."""
         cdef Entry *other = NULL
@@ -48,7 +50,7 @@ cdef class InFlightTable:
     cdef void remove(self, Delivery *delivery) noexcept
     cdef void remove_at(self, Entry *entry) noexcept
     cdef void remove_growing(self, Entry *entry) noexcept
-    cdef int insert_growing(self, Delivery *delivery) except -1
+    cdef int insert_growing(self, uint64_t id, Delivery *delivery) except -1
     cdef int grow(self) except -1
     cdef size_t total_capacity(self) noexcept
     cdef void copy_some(self) noexcept

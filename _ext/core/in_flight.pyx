@@ -59,14 +59,29 @@ cdef class InFlightTable:
         free(self.larger)
 
     cdef int insert(self, Delivery *delivery) except -1:
+        return self.insert_item(delivery.message.id, delivery)
+
+    cdef inline int insert_item(self, uint64_t id, Delivery *delivery) except -1:
+        """The same for anything but NULL: then find_item and remove_at have to be used."""
         if (self.size + 1) * 2 > self.capacity or self.larger is not NULL:
-            return self.insert_growing(delivery)
-        place(self.entries, self.capacity - 1, self.shift, delivery.message.id, delivery)
+            return self.insert_growing(id, delivery)
+        place(self.entries, self.capacity - 1, self.shift, id, delivery)
         self.size += 1
         return 0
 
-    cdef int insert_growing(self, Delivery *delivery) except -1:
-        cdef uint64_t id = delivery.message.id
+    cdef Entry *find_item(self, uint64_t id) noexcept:
+        """Return an entry with that id, or NULL. Valid until the next change."""
+        cdef size_t i
+        if self.size == 0:
+            return NULL
+        i = home(id, self.shift)
+        while self.entries[i].delivery is not NULL:
+            if self.entries[i].id == id:
+                return &self.entries[i]
+            i = (i + 1) & (self.capacity - 1)
+        return NULL
+
+    cdef int insert_growing(self, uint64_t id, Delivery *delivery) except -1:
         self.grow()
         place(self.entries, self.capacity - 1, self.shift, id, delivery)
         if self.larger is not NULL and home(id, self.shift) < self.copied:

@@ -13,7 +13,7 @@ cdef class Settings:
     cdef readonly int64_t max_msg_timeout_ns
     cdef readonly int64_t max_msg_size
     cdef readonly int64_t max_body_size
-    cdef readonly int64_t max_req_timeout_ns
+    cdef readonly int64_t defer_ns_max        # the longest delay of DPUB, REQ and defer=
     cdef readonly int64_t max_rdy_count
     cdef readonly int64_t max_channel_consumers
     cdef readonly int64_t node_id

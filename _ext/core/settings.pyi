@@ -10,7 +10,7 @@ class Settings:
     max_msg_timeout_ns: int
     max_msg_size: int
     max_body_size: int
-    max_req_timeout_ns: int
+    defer_ns_max: int
     max_rdy_count: int
     max_channel_consumers: int
     node_id: int

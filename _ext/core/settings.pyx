@@ -19,7 +19,7 @@ cdef class Settings:
         self.max_msg_timeout_ns = options.max_msg_timeout_ns
         self.max_msg_size = options.max_msg_size
         self.max_body_size = options.max_body_size
-        self.max_req_timeout_ns = options.max_req_timeout_ns
+        self.defer_ns_max = options.max_defer_ns or options.max_req_timeout_ns
         self.max_rdy_count = options.max_rdy_count
         self.max_channel_consumers = options.max_channel_consumers
         self.node_id = options.node_id

@@ -2,6 +2,7 @@
 
 from libc.stdint cimport int64_t
 
+from nsqfast._ext.broker.deferrals cimport keep_deferred_count
 from nsqfast._ext.core.budget cimport fix_parts_units
 from nsqfast._ext.core.clock cimport monotonic_ns, move_clocks, wall_ahead
 from nsqfast._ext.core.memory cimport Memory
@@ -26,6 +27,11 @@ def let_pass(int64_t duration_ns):
     assert duration_ns >= 0
     move_clocks(wall_ahead(), duration_ns)
     return monotonic_ns()
+
+
+def keep_deferred(int64_t count):
+    """Let each channel of this process keep so many deferred messages in memory."""
+    keep_deferred_count(count)
 
 
 def live_deliveries():

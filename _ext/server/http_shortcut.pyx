@@ -43,7 +43,7 @@ cdef class PublishShortcut(Shortcut):
         if request.is_many:
             return request.body_size <= self.registry.settings.max_body_size
         return (request.body_size <= self.registry.settings.max_msg_size
-                and request.defer_ms <= self.registry.settings.max_req_timeout_ns // MS)
+                and request.defer_ms <= self.registry.settings.defer_ns_max // MS)
 
     cdef bytes publish(self, PlainRequest *request):
         """Return the answer; None if nothing was queued and the Python handlers must decide."""

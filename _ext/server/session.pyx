@@ -364,7 +364,7 @@ cdef class Session(Consumer):
 
     cdef int64_t clamp(self, uint64_t delay_ms) except -1:
         """Return ns; as in Go, a product that overflows into the negative means no delay."""
-        cdef int64_t limit_ns = self.registry.settings.max_req_timeout_ns
+        cdef int64_t limit_ns = self.registry.settings.defer_ns_max
         cdef int64_t delay_ns = <int64_t> (delay_ms * <uint64_t> MS)
         if 0 <= delay_ns <= limit_ns:
             return delay_ns
@@ -426,7 +426,7 @@ cdef class Session(Consumer):
 
     cdef Py_ssize_t dpub(self, const char *data, Py_ssize_t size, Line *line) except -1:
         cdef uint64_t delay_ms = 0
-        cdef int64_t delay_ms_max = self.registry.settings.max_req_timeout_ns // MS
+        cdef int64_t delay_ms_max = self.registry.settings.defer_ns_max // MS
         cdef Py_ssize_t body_size
         if line.parameter_count < 2:
             raise invalid("DPUB insufficient number of parameters")

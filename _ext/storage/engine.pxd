@@ -17,7 +17,7 @@ from nsqfast._ext.core.ring cimport Ring
 from nsqfast._ext.core.settings cimport Settings
 from nsqfast._ext.storage.disposal cimport Disposal
 from nsqfast._ext.storage.health cimport Health
-from nsqfast._ext.storage.scan cimport QueuePlace, Scan
+from nsqfast._ext.storage.scan cimport QueuePlace, Reads, Scan
 
 
 cdef enum:
@@ -138,9 +138,35 @@ cdef class ChannelStore:
     # was taken, with its new attempts. done() or requeue() ends that.
     cdef int defer(self, Delivery *delivery, bint is_new) except -1
 
+    # Whether messages can be deferred without being in memory: store_deferred() gives each of these a record, by one
+    # write (False: the disk does not take them), and the deliveries may be freed then.
+    cdef bint keeps_records
+    cdef bint store_deferred(self, Delivery **deliveries, size_t count) except -1
+
+    # Read such a message again; the record stays as it is. NULL: if is_loading(), not yet, and the taker is armed when
+    # it is there; else it is finished or damaged. OSError: it cannot be read now.
+    cdef Delivery *load(self, uint64_t ordinal, uint64_t id) except? NULL
+    cdef bint is_loading(self) noexcept
+
+    # Whether the message of that record is not finished, and finish it.
+    cdef bint is_unfinished(self, uint64_t ordinal) noexcept
+    cdef int finish_record(self, uint64_t ordinal) except -1
+
     # The next of the messages that were deferred when the broker stopped, and when it is due (Unix time); NULL: no
     # more. Called before everything else.
     cdef Delivery *next_found(self, int64_t *due_ns) except? NULL
+
+    # Of what was taken and is not finished, the records before this ordinal keep much that is finished from being
+    # removed, and should be written again: of so many bytes, finished or not. 0 = none should. The taker is armed when
+    # it is set.
+    cdef uint64_t stale_before
+    cdef int64_t stale_size
+
+    # Some renew() follow in this turn, and nothing else between them.
+    cdef int begin_renewals(self) except -1
+
+    # Write its record again, behind all others, and change nothing else. False: the disk does not take it.
+    cdef bint renew(self, Delivery *delivery) except -1
 
     # How many are in it, without those taken and deferred.
     cdef int64_t depth(self) noexcept
@@ -155,6 +181,9 @@ cdef class ChannelStore:
     # Look at what is behind the memory's messages, from that place to that index, and change nothing; None: nothing
     # is there.
     cdef Scan scan(self, QueuePlace *place, uint64_t end)
+
+    # Look at records that were taken, such as those of deferred messages, in a thread.
+    cdef Reads reads(self)
 
     # Drop all that is in it; what was taken can still be finished.
     cdef int empty(self) except -1

@@ -91,7 +91,28 @@ cdef class ChannelStore:
     cdef int defer(self, Delivery *delivery, bint is_new) except -1:
         pass
 
+    cdef bint store_deferred(self, Delivery **deliveries, size_t count) except -1:
+        pass
+
+    cdef Delivery *load(self, uint64_t ordinal, uint64_t id) except? NULL:
+        pass
+
+    cdef bint is_loading(self) noexcept:
+        pass
+
+    cdef bint is_unfinished(self, uint64_t ordinal) noexcept:
+        pass
+
+    cdef int finish_record(self, uint64_t ordinal) except -1:
+        pass
+
     cdef Delivery *next_found(self, int64_t *due_ns) except? NULL:
+        pass
+
+    cdef int begin_renewals(self) except -1:
+        pass
+
+    cdef bint renew(self, Delivery *delivery) except -1:
         pass
 
     cdef int64_t depth(self) noexcept:
@@ -104,6 +125,9 @@ cdef class ChannelStore:
         pass
 
     cdef Scan scan(self, QueuePlace *place, uint64_t end):
+        pass
+
+    cdef Reads reads(self):
         pass
 
     cdef int empty(self) except -1:

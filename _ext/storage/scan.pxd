@@ -75,6 +75,17 @@ ctypedef struct QueuePlace:
     uint64_t shift
 
 
+cdef class Reads:
+    # Records that were taken from a queue, to be read once more while it goes on.
+
+    # Add the record of that ordinal; False: it is finished. Called by the queue's thread.
+    cdef bint add(self, uint64_t ordinal) except -1
+
+    # Return what is stored of the one with that number, in memory to be freed, or NULL: it is gone, or cannot be read.
+    # Called in any thread.
+    cdef char *read(self, size_t number, size_t *size) noexcept nogil
+
+
 cdef class Scan:
     cdef Record *found
     cdef size_t found_count

@@ -1,4 +1,12 @@
-"""The class of the contract: what each method promises stands in scan.pxd."""
+"""The classes of the contract: what each method promises stands in scan.pxd."""
+
+
+cdef class Reads:
+    cdef bint add(self, uint64_t ordinal) except -1:
+        pass
+
+    cdef char *read(self, size_t number, size_t *size) noexcept nogil:
+        pass
 
 
 cdef class Scan:

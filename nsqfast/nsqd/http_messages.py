@@ -28,7 +28,7 @@ from nsqfast.nsqd.http_peek import Peek, queue_name, read_needle, read_since, re
 from nsqfast.nsqd.http_publish import HttpPublisher, not_taken
 from nsqfast.wire.refusals import NotTakenError
 
-# Of a request that searches ready messages. Others are in memory: they are examined to the end.
+# Of a request that searches ready messages. Others are examined to the end.
 PART_S = 1.0
 EMPTY = text_answer("")
 EXITING = error_answer(503, "EXITING")

@@ -36,7 +36,7 @@ class HttpPublisher:
     def __init__(self, registry: Registry, options: Options) -> None:
         self._registry = registry
         self._message_size_max = options.max_msg_size
-        self._defer_ms_max = options.max_req_timeout_ns // 1_000_000
+        self._defer_ms_max = options.defer_ns_max // 1_000_000
         self._line = asyncio.Lock()  # for requests that take more than a part of a turn
 
     def shortcut(self, asks_host: bool) -> PublishShortcut | None:

@@ -36,11 +36,8 @@ LOG_PREFIX = "[nsqd] "
 MEMORY_MIN = 64 << 20
 # A frame has at most 2^31 bytes for Go's clients and 1 GiB for ours; a message has 30 bytes around its body in it.
 MESSAGE_SIZE_MAX = (1 << 30) - 30
-# What an OK promises; with all but the first a commit log is written, whose largest size is that of four quarters.
-DURABILITIES = ("off", "interval", "always")
-COMMIT_LOG_SIZE_MIN, COMMIT_LOG_SIZE_MAX = 16 << 20, 4 << 30
-# The body of one command has to fit into a quarter together with what the log adds to it.
-COMMIT_LOG_BODIES = 6
+# Ninety days.
+DEFER_NS_MAX = 2160 * 3600 * 1_000_000_000
 # A hundred years. Times are 64 bits of nanoseconds, and twice the longest heartbeat before now has to fit, too.
 DURATION_NS_MAX = 876_600 * 3600 * 1_000_000_000
 
@@ -149,6 +146,8 @@ class Options:
         DURATION, "60s", "time that a consumer has for a message before it is requeued")
     max_msg_timeout_ns: int = option(DURATION, "15m", "longest message timeout that a consumer may ask for")
     max_req_timeout_ns: int = option(DURATION, "1h", "longest delay of a requeued or deferred message")
+    max_defer_ns: int = option(
+        DURATION, "0s", "longest delay in place of --max-req-timeout, up to 2160h (90 days); 0s = that one")
     max_topics: int = option(INT, 0, "number of topics from which clients create no more; 0 = unlimited")
     max_channels_per_topic: int = option(
         INT, 0, "number of channels of a topic from which clients create no more; 0 = unlimited")
@@ -226,6 +225,11 @@ class Options:
     verbose: bool = option(BOOL, False, "has no effect: use --log-level", key="")
     worker_id: bool = option(BOOL, False, "has no effect: use --node-id", key="")
     # fmt: on
+
+    @property
+    def defer_ns_max(self) -> int:
+        """The longest delay of DPUB, REQ and `defer=`."""
+        return self.max_defer_ns or self.max_req_timeout_ns
 
     @property
     def has_tls(self) -> bool:
@@ -314,9 +318,17 @@ def _refuse_harmful(options: Options) -> None:
             raise OptionsError(
                 f"--{flag} must be longer than 0, not {format_duration(duration_ns)}"
             )
-    if options.max_req_timeout_ns < 0:
-        shown = format_duration(options.max_req_timeout_ns)
-        raise OptionsError(f"--max-req-timeout must not be negative: {shown}")
+    for flag, longest_ns in (
+        ("max-req-timeout", options.max_req_timeout_ns),
+        ("max-defer", options.max_defer_ns),
+    ):
+        if longest_ns < 0:
+            raise OptionsError(f"--{flag} must not be negative: {format_duration(longest_ns)}")
+    if options.max_defer_ns > DEFER_NS_MAX:
+        raise OptionsError(
+            f"--max-defer must be at most {format_duration(DEFER_NS_MAX)} (90 days), "
+            f"not {format_duration(options.max_defer_ns)}"
+        )
     for item in declared(Options):
         if item.kind is DURATION and getattr(options, item.attribute) > DURATION_NS_MAX:
             raise OptionsError(

@@ -3,7 +3,8 @@
 import pytest
 
 from support.bad_sectors import BadSectors
-from support.web import post
+from support.topics import make
+from support.web import get, post
 from support.wire import Client
 
 COUNT = 200
@@ -68,3 +69,27 @@ def test_what_is_read_while_the_queue_is_emptied_or_deleted_is_dropped(tmp_path)
                 consumer.fin(message)
         assert not log.exists(), log.read_text()
         server.stop()
+
+
+@pytest.mark.parametrize("flags", [(), ("--mem-queue-size=0",)], ids=["memory", "on disk"])
+def test_what_is_deferred_on_disk_alone_is_waited_for_by_nobody_else(tmp_path, flags):
+    disk, log = BadSectors(tmp_path), tmp_path / "log"
+    folder = tmp_path / "data"
+    folder.mkdir()
+    count = 1200  # beyond the thousand that a channel keeps in memory
+    with disk.nsqd(folder, *flags, cold=log) as server, Client(server.tcp) as client:
+        make(server, "t")
+        for number in range(count):
+            assert client.ask("DPUB", "t", "3000000", body=b"%d " % number + BODY[:100]) == b"OK"
+        peeked = get(
+            server.http, "/channel/peek?topic=t&channel=c&state=deferred&limit=100&offset=1050"
+        )
+        assert len(peeked.json()["messages"]) == 100
+        answer = post(
+            server.http, "/channel/messages/requeue?topic=t&channel=c&state=deferred&filter=xx"
+        )
+        assert answer.json()["changed"] == count
+        client.sub("t", "c", count)
+        numbers = {int(message.body.split()[0]) for message in client.read_messages(count)}
+        assert numbers == set(range(count))
+        assert not log.exists(), log.read_text()

@@ -7,6 +7,7 @@ import pytest
 from support.lines import complaints, only_complaint
 from support.server import start_nsqd
 from support.topics import make
+from support.waiting import eventually
 from support.web import post, topic_stats
 from support.wire import Client
 
@@ -142,6 +143,27 @@ def test_a_kill(tmp_path):
     with start_nsqd("nsqfast", tmp_path, ON_DISK) as server:
         assert counts(server) == (3, 0)
         assert take(server, 3) == {b"ready": 1, b"deferred": 1, b"requeued": 2}
+
+
+def test_a_kill_of_what_is_on_disk_alone(tmp_path):
+    """With default flags, too, what a channel does not keep in memory is there afterwards."""
+    count, kept = 1200, 1000
+    with start_nsqd("nsqfast", tmp_path, IN_MEMORY) as server:
+        make(server, "t")
+        with Client(server.tcp) as client:
+            for number in range(count):
+                defer(client, "t", b"%d" % number, 10 * LONG_MS)
+        assert counts(server) == (0, count)
+        eventually(lambda: path_of(tmp_path).with_name("t:c.diskqueue.000000.dat").exists())
+        with Client(server.tcp) as client:
+            defer(client, "t", b"last", 10 * LONG_MS)
+        # What the answer to a later request follows was stored in turns before it.
+        assert counts(server) == (0, count + 1)
+        server.kill()
+    with start_nsqd("nsqfast", tmp_path, IN_MEMORY) as server:
+        depth, deferred = counts(server)
+        assert deferred == 0
+        assert count - kept <= depth <= count + 1
 
 
 @memory

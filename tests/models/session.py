@@ -184,7 +184,7 @@ class SessionModel:
         self.count(parameters, 2, "DPUB insufficient number of parameters")
         self.check_name(parameters[0], "E_BAD_TOPIC", "DPUB topic")
         delay_ms = decimal(parameters[1])
-        limit_ms = self.options.max_req_timeout_ns // 1_000_000
+        limit_ms = (self.options.max_defer_ns or self.options.max_req_timeout_ns) // 1_000_000
         if delay_ms is None:
             raise invalid(f"DPUB could not parse timeout {plain(parameters[1])}")
         if delay_ms > limit_ms:

@@ -3,7 +3,7 @@
 import pytest
 
 from nsqfast.errors import OptionsError
-from nsqfast.nsqd.options import DURATION_NS_MAX, parse, validate
+from nsqfast.nsqd.options import DEFER_NS_MAX, DURATION_NS_MAX, parse, validate
 from support.server import start_nsqd
 from support.web import post, topic_stats
 from support.wire import Client
@@ -43,6 +43,35 @@ def test_requeued_for_more_than_49_days(tmp_path):
         client.pub("t", b"last")
         assert client.read_message().body == b"last"
         assert topic_stats(server.http, "t")["channels"]["c"]["deferred_count"] == 3
+
+
+def test_max_defer_is_the_limit_of_dpub_req_and_http(tmp_path):
+    flags = ("--max-req-timeout=1s", "--max-defer=2160h")
+    longest_ms = DEFER_NS_MAX // MS
+    with start_nsqd("nsqfast", tmp_path, *flags) as server, Client(server.tcp) as client:
+        client.sub("t", "c", 10)
+        assert client.ask("DPUB", "t", str(longest_ms), body=b"dpub") == b"OK"
+        assert post(server.http, f"/pub?topic=t&defer={longest_ms}", b"http").status == 200
+        refused = post(server.http, f"/pub?topic=t&defer={longest_ms + 1}", b"http")
+        assert (refused.status, b"INVALID_DEFER" in refused.body) == (400, True)
+        client.pub("t", b"x")
+        client.command("REQ", client.read_message().id, str(longest_ms))
+        client.pub("t", b"last")
+        assert client.read_message().body == b"last"
+        assert topic_stats(server.http, "t")["channels"]["c"]["deferred_count"] == 3
+        client.command("DPUB", "t", str(longest_ms + 1), body=b"late")
+        limit = b"out of range 0-%d" % longest_ms
+        assert client.read_error() == b"E_INVALID DPUB timeout %d %s" % (longest_ms + 1, limit)
+
+
+def test_max_defer_has_a_limit_of_its_own():
+    assert parse(["--max-req-timeout=2h"]).defer_ns_max == 2 * 3600 * 1000 * MS
+    assert parse(["--max-req-timeout=2h", "--max-defer=1m"]).defer_ns_max == 60_000 * MS
+    validate(parse(["--max-defer=2160h"]))
+    with pytest.raises(OptionsError, match="^--max-defer must be at most 2160h0m0s \\(90 days\\)"):
+        validate(parse(["--max-defer=2160h0m1s"]))
+    with pytest.raises(OptionsError, match="^--max-defer must not be negative: -1s$"):
+        validate(parse(["--max-defer=-1s"]))
 
 
 @pytest.mark.parametrize(

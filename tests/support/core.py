@@ -41,6 +41,7 @@ def make_registry(data_path, make_topics=Topics, **changed):
         "max_msg_size": 1 << 20,
         "max_body_size": 5 << 20,
         "max_req_timeout_ns": 3600 * SECOND_NS,
+        "max_defer_ns": 0,
         "max_rdy_count": 2500,
         "max_heartbeat_interval_ns": 60 * SECOND_NS,
         "max_output_buffer_size": 65536,

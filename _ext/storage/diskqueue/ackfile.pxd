@@ -26,6 +26,7 @@ cdef class AckFile(AckMapping):
     cdef void clear(self, uint64_t first, uint64_t end) noexcept
     cdef void clear_all(self) noexcept
     cdef uint64_t count(self, uint64_t first, uint64_t end) noexcept
+    cdef uint64_t first_unmarked(self, uint64_t first, uint64_t end) noexcept
     cdef bint are_bits_whole(self) noexcept
     cdef uint64_t check_bits(self) noexcept
     cdef int reserve(self, uint64_t end) except -1      # make room for every index below end

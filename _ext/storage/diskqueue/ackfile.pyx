@@ -329,6 +329,16 @@ cdef class AckFile(AckMapping):
                 index += 1
         return total
 
+    cdef uint64_t first_unmarked(self, uint64_t first, uint64_t end) noexcept:
+        """Return the first of [first, end) that is not marked, or end."""
+        cdef uint64_t index = first, open_bits
+        while index < end:
+            open_bits = ~self.words[(index & self.mask) >> 6] >> (index & 63)
+            if open_bits:
+                return min(index + <uint64_t> lowest_bit(open_bits), end)
+            index = (index | 63) + 1
+        return end
+
     cdef int reserve(self, uint64_t end) except -1:
         """Make room for every index below end; OSError if the disk has none."""
         cdef uint64_t capacity = self.mask + 1

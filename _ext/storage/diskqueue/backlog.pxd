@@ -6,6 +6,8 @@ from nsqfast._ext.core.budget cimport Budget
 from nsqfast._ext.core.heap cimport Timed, Timers
 from nsqfast._ext.core.message cimport Delivery, Message
 from nsqfast._ext.storage.diskqueue.deferred cimport DiskDeferred
+from nsqfast._ext.storage.diskqueue.lag cimport Lag
+from nsqfast._ext.storage.diskqueue.lookup cimport Lookup
 from nsqfast._ext.storage.diskqueue.queue cimport DiskQueue
 from nsqfast._ext.storage.diskqueue.reader cimport OldestRecord
 from nsqfast._ext.storage.diskqueue.scan cimport DiskScan
@@ -42,6 +44,8 @@ cdef class SyncEnd(Timed):
 cdef class Backlog(MemoryQueue):
     cdef DiskQueue disk
     cdef DiskDeferred found      # what was deferred when the broker stopped; None = nothing is left of it
+    cdef Lag lag
+    cdef Lookup lookup           # None until something is looked up
     cdef OldestRecord head       # None until someone asks for the age of the oldest
     cdef Syncer syncer
     cdef SyncTick tick
@@ -54,6 +58,7 @@ cdef class Backlog(MemoryQueue):
     cdef Message *read(self, uint64_t *ordinal) except? NULL
     cdef uint64_t ticket(self) except? 0
     cdef bint is_ahead(self) noexcept
+    cdef int find_stale(self) except -1
     cdef int mark_dirty(self) except -1
     cdef uint64_t sync(self) except? 0
     cdef int synced(self, bint is_good) except -1

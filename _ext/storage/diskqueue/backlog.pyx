@@ -6,7 +6,7 @@ read position never passes a message in flight or deferred (spec nsqd-core §14 
 
 from collections import deque
 
-from libc.stdint cimport uint32_t
+from libc.stdint cimport uint16_t, uint32_t
 
 from nsqfast._ext.core.budget cimport begin_part, is_spent
 from nsqfast._ext.core.clock cimport monotonic_ns
@@ -14,10 +14,11 @@ from nsqfast._ext.core.message cimport delivery_free, delivery_new, message_drop
 from nsqfast._ext.core.settings cimport Settings
 from nsqfast._ext.storage.diskqueue.cold_reads cimport ColdReads
 from nsqfast._ext.storage.diskqueue.position cimport DiskPosition
+from nsqfast._ext.storage.diskqueue.lookup cimport DiskReads
 from nsqfast._ext.storage.diskqueue.reader cimport SKIPPED_MAX, DiskReader, OldestRecord
 from nsqfast._ext.storage.engine cimport Store
 from nsqfast._ext.storage.memory cimport remember
-from nsqfast._ext.storage.scan cimport AT_LIMIT, GONE, QueuePlace, Record, Scan
+from nsqfast._ext.storage.scan cimport AT_LIMIT, GONE, QueuePlace, Reads, Record, Scan
 
 cdef enum:
     # Units for drafting or installing a queue's positions: the clock is read after each.
@@ -144,6 +145,8 @@ cdef class Backlog(MemoryQueue):
             self.found = DiskDeferred(self.disk.reader, self.disk.deadlines)
             self.disk.deadlines = None
         self.disk.reader.cold = cold
+        self.lag = Lag(self.disk.reader)
+        self.keeps_records = True
 
     cdef int64_t depth(self) noexcept:
         """Includes postponed writes: they are not on disk yet, but nothing may overtake them."""
@@ -208,6 +211,67 @@ cdef class Backlog(MemoryQueue):
         delivery_free(delivery)
         return self.mark_dirty()
 
+    cdef int begin_renewals(self) except -1:
+        if self.disk.writer.postponed_count:
+            self.store.before_write()
+        return 0
+
+    cdef bint renew(self, Delivery *delivery) except -1:
+        # A delivery that a kill cuts short does not count.
+        cdef uint16_t attempts = delivery.attempts - 1 if delivery.owner else delivery.attempts
+        self.store.stored_count += 1
+        try:
+            delivery.ordinal = self.disk.writer.move(delivery.ordinal, delivery.message, attempts, True)
+        except OSError:     # the broker's health reports it
+            return False
+        self.mark_dirty()
+        return True
+
+    # What is deferred without being in memory
+
+    cdef bint store_deferred(self, Delivery **deliveries, size_t count) except -1:
+        cdef uint64_t first = self.disk.position.written + self.disk.reader.shift
+        cdef size_t i, new_count = 0
+        for i in range(count):
+            new_count += deliveries[i].ordinal == 0
+        if new_count == 0:
+            return True
+        self.disk.writer.begin_batch()
+        try:
+            for i in range(count):
+                if deliveries[i].ordinal == 0:
+                    deliveries[i].ordinal = self.disk.writer.append(deliveries[i].message, deliveries[i].attempts, True)
+            self.disk.writer.end_batch()
+        except OSError:     # the broker's health reports it
+            for i in range(count):
+                if deliveries[i].ordinal >= first:
+                    deliveries[i].ordinal = 0
+            return False
+        self.mark_dirty()
+        return True
+
+    cdef Delivery *load(self, uint64_t ordinal, uint64_t id) except? NULL:
+        cdef Message *message
+        if self.lookup is None:
+            self.lookup = Lookup(self.disk.reader)
+            self.lookup.taker = self.taker
+        message = self.lookup.find(ordinal, id)
+        if message is NULL:
+            return NULL
+        delivery = delivery_new(self.memory.account, message)
+        delivery.ordinal = ordinal
+        return delivery
+
+    cdef bint is_loading(self) noexcept:
+        return self.lookup is not None and self.lookup.pending is not NULL
+
+    cdef bint is_unfinished(self, uint64_t ordinal) noexcept:
+        return self.disk.reader.is_unfinished(ordinal)
+
+    cdef int finish_record(self, uint64_t ordinal) except -1:
+        self.disk.reader.ack(ordinal)
+        return self.mark_dirty()
+
     cdef Delivery *next_found(self, int64_t *due_ns) except? NULL:
         cdef Delivery *delivery = self.found.next(due_ns) if self.found is not None else NULL
         if delivery is NULL:
@@ -268,6 +332,8 @@ cdef class Backlog(MemoryQueue):
 
     cdef int delete(self) except -1:
         self.disk.reader.taker = None
+        if self.lookup is not None:
+            self.lookup.taker = None
         MemoryQueue.delete(self)
         return self.disk.delete_files()
 
@@ -325,6 +391,9 @@ cdef class Backlog(MemoryQueue):
         scan.end_before(end)
         return scan
 
+    cdef Reads reads(self):
+        return DiskReads(self.disk.reader)
+
     # What is kept of it
 
     cdef int mark_dirty(self) except -1:
@@ -337,6 +406,7 @@ cdef class Backlog(MemoryQueue):
         """Request fsyncs of data and positions; return the ticket of the latter, 0 = they did not change."""
         cdef uint64_t ticket = 0
         cdef bint failed = False
+        self.find_stale()
         if self.disk.position.acks is not None and not self.disk.position.acks.keep():
             self.store.health.fail("write", self.disk.position.acks.path, self.disk.position.acks.error_errno)
             failed = True
@@ -352,6 +422,15 @@ cdef class Backlog(MemoryQueue):
             self.store.health.note_success("write", self.disk.position.prefix, monotonic_ns())
         self.has_failed = failed
         return ticket
+
+    cdef int find_stale(self) except -1:
+        if self.taker is None or self.disk.writer.is_ending:
+            return 0
+        self.stale_before = self.lag.find()
+        if self.stale_before:
+            self.stale_size = self.lag.size
+            self.tick.timers.arm(self.taker, monotonic_ns())
+        return 0
 
     cdef int synced(self, bint is_good) except -1:
         try:

@@ -37,6 +37,8 @@ cdef class DiskClosing(Closing):
         backlog.disk.writer.is_ending = True
         backlog.disk.reader.drop_pending()
         backlog.disk.reader.cold = None
+        if backlog.lookup is not None:
+            backlog.lookup.drop_pending()
         backlog.disk.writer.begin_batch()
         for _ in range(backlog.memory.size):
             self.add(take_next(backlog))

@@ -109,9 +109,12 @@ cdef class DiskReader(FileReader):
     # Finish
     cdef int ack(self, uint64_t ordinal) except -1
     cdef bint is_waiting(self, uint64_t index) noexcept
+    cdef bint is_unfinished(self, uint64_t ordinal) noexcept
+    cdef bint locate(self, uint64_t ordinal, Spot *spot) noexcept
+    cdef uint64_t index_of(self, uint64_t ordinal) noexcept
     cdef int finish_waiting(self, uint64_t index) except -1
     cdef int ack_record(self, uint64_t index) except -1
-    cdef uint64_t index_before(self, uint64_t ordinal) except? 0
+    cdef uint64_t index_before(self, uint64_t ordinal) noexcept
     cdef int advance(self) except -1
 
 

@@ -601,7 +601,36 @@ cdef class DiskReader(FileReader):
         if position.in_batch:
             position.postponed_acks.append(ordinal)
             return 0
-        return self.ack_record(ordinal - self.shift if ordinal >= self.shift_from else self.index_before(ordinal))
+        return self.ack_record(self.index_of(ordinal))
+
+    cdef inline uint64_t index_of(self, uint64_t ordinal) noexcept:
+        return ordinal - self.shift if ordinal >= self.shift_from else self.index_before(ordinal)
+
+    cdef bint is_unfinished(self, uint64_t ordinal) noexcept:
+        cdef DiskPosition position = self.position
+        cdef uint64_t index = self.index_of(ordinal)
+        return (not position.closed and position.acks is not None and position.cursor <= index < position.written
+                and not position.acks.test(index))
+
+    cdef bint locate(self, uint64_t ordinal, Spot *spot) noexcept:
+        """Find where the record of something that was taken starts; False: it is finished, or was counted anew."""
+        cdef uint64_t index, low = self.taken_head, high = self.taken_tail, middle
+        if not self.is_unfinished(ordinal):
+            return False
+        index = self.index_of(ordinal)
+        if index < self.next_read:
+            spot[0] = self.spots[index & self.spots_mask]
+            return True
+        while low < high:
+            middle = (low + high) // 2
+            if self.taken[middle & self.taken_mask].index < index:
+                low = middle + 1
+            else:
+                high = middle
+        if low == self.taken_tail or self.taken[low & self.taken_mask].index != index:
+            return False
+        spot.file, spot.position = self.taken[low & self.taken_mask].file, self.taken[low & self.taken_mask].position
+        return True
 
     cdef bint is_waiting(self, uint64_t index) noexcept:
         """Whether that record is still to be read. One that was taken is not asked about."""
@@ -625,7 +654,7 @@ cdef class DiskReader(FileReader):
             self.advance()
         return 0
 
-    cdef uint64_t index_before(self, uint64_t ordinal) except? 0:
+    cdef uint64_t index_before(self, uint64_t ordinal) noexcept:
         for first, end, shift in self.shifts_before:
             if first <= ordinal < end:
                 return ordinal - shift
@@ -634,8 +663,8 @@ cdef class DiskReader(FileReader):
     cdef int advance(self) except -1:
         """Move the cursor past everything finished."""
         cdef DiskPosition position = self.position
-        while position.cursor < self.next_read and position.acks.test(position.cursor):
-            position.cursor += 1
+        if position.cursor < self.next_read:
+            position.cursor = position.acks.first_unmarked(position.cursor, self.next_read)
         if position.cursor < self.next_read:
             spot = self.spots[position.cursor & self.spots_mask]
             return position.move_cursor(spot.file, spot.position)
