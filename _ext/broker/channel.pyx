@@ -255,7 +255,7 @@ cdef class Channel(MessageQueue):
         consumer.held_since_ns = self.clock.monotonic_ns()
         self.requeue_count += 1
         if delay_ns:
-            self.backlog.defer(delivery, False)
+            self.backlog.defer(delivery, False, delay_ns)
             self.defer(delivery, self.clock.monotonic_ns() + delay_ns)
         else:
             self.backlog.requeue(delivery)

@@ -57,7 +57,7 @@ cdef class DeferralEnd:
             return True
         if not self.is_run:
             self.count += 1
-            channel.backlog.finish_record(ordinal)
+            channel.backlog.finish_record(ordinal, self.id)
             channel.stored.end_told(self.id)
             return True
         recall = channel.stored.recall_told(self.id, &delivery)

@@ -94,5 +94,5 @@ cdef Delivery *begin_deferral(ChannelStore backlog, Message *message) except NUL
     """Return a delivery to be kept outside the queue until it is due. OSError: its storage does not take it."""
     cdef Delivery *delivery = delivery_new(backlog.memory.account, message)
     message_keep(message)
-    backlog.defer(delivery, True)
+    backlog.defer(delivery, True, 0)
     return delivery

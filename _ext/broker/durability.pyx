@@ -125,7 +125,7 @@ cdef class Durability:
         """
         if ticket <= self.store.tickets().done:
             callback(None)
-        elif queue is None:
+        elif queue is None or not self.settings.is_durable:
             self.callbacks.append((ticket, callback))
         else:
             self.postponed_callbacks.append((ticket, callback, queue))

@@ -1,5 +1,6 @@
 """One broker: its topics, its turns, its durability, and what its connections read of it."""
 
+from nsqfast._ext.broker.checkpoints cimport Checkpoints
 from nsqfast._ext.broker.durability cimport Durability
 from nsqfast._ext.broker.topics cimport Topics
 from nsqfast._ext.broker.turn cimport Turn
@@ -15,6 +16,7 @@ cdef class Registry:
     cdef readonly Durability durability
     cdef readonly Topics topics
     cdef readonly Turn turn
+    cdef readonly Checkpoints checkpoints
     cdef public bint is_draining     # new messages are refused, as nsqfast.nsqd.drain wants
     cdef public object tls_context   # for later upgrades to TLS; None = there are none
     cdef public object authorizer    # (client, secret, callback): asks for its permissions; None = nobody needs any

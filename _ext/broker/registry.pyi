@@ -16,6 +16,7 @@ class Registry:
     durability: Durability
     topics: Topics
     turn: Turn
+    checkpoints: Any
     is_draining: bool
     tls_context: SSLContext | None
     authorizer: Callable[[Any, bytes, Callable[[Any, bool], None]], Any] | None

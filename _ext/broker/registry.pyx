@@ -13,3 +13,4 @@ cdef class Registry:
         self.durability = Durability(open_store(self.settings, self.timers, self.memory))
         self.topics = make_topics(self.durability)
         self.turn = Turn(self.durability)
+        self.checkpoints = Checkpoints(self.durability.store, self.topics)

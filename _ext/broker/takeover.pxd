@@ -35,6 +35,7 @@ cdef class Takeover:
     cdef int take_batch(self, Budget *budget, bint is_owed) except -1
     cdef int batch_max(self, bint is_owed) noexcept
     cdef int pass_to(self, Channel channel, int64_t now_ns) except -1
+    cdef int piece_end(self) noexcept
     cdef int put_some(self, Channel channel, int end, int64_t now_ns) except -1
     cdef int end_batch(self) except -1
     cdef int complete(self) except -1

@@ -22,6 +22,8 @@ cdef enum:
     BATCH_MAX = 512
     # Units that a write to disk counts for: the clock is read after each.
     WRITE_UNITS = 64
+    # Bytes of bodies that are put into a channel at once.
+    PIECE_SIZE = 1048576
 
 
 cdef class Takeover:
@@ -107,21 +109,36 @@ cdef class Takeover:
         cdef int units = self.count - self.put_count
         while self.put_count < self.count:
             # A channel can undo only the last deferred message.
-            self.put_some(channel, self.put_count + 1 if self.has_deferred else self.count, now_ns)
+            self.put_some(channel, self.put_count + 1 if self.has_deferred else self.piece_end(), now_ns)
         if self.has_records:
             self.store.note_copies(self.backlog, channel.backlog)
         self.put_count = 0
         return units + (WRITE_UNITS if self.store.needs_write(channel.backlog) else 0)
 
+    cdef int piece_end(self) noexcept:
+        """Up to which message the next put goes: a log has room for so much."""
+        cdef int end = self.put_count + 1
+        cdef uint64_t size = self.batch[self.put_count].message.size
+        while end < self.count and size + self.batch[end].message.size <= PIECE_SIZE:
+            size += self.batch[end].message.size
+            end += 1
+        return end
+
     cdef int put_some(self, Channel channel, int end, int64_t now_ns) except -1:
         """Put up to the message with that number: all of them, or none after an OSError."""
         cdef int i
+        cdef uint64_t size = 0
+        for i in range(self.put_count, end):
+            size += self.batch[i].message.size
+        self.store.admit(<uint64_t> (end - self.put_count), size)
         channel.fresh = NULL
         self.store.begin(channel.backlog)
         try:
             for i in range(self.put_count, end):
                 channel.put(self.batch[i].message, now_ns)
             self.store.end(channel.backlog)
+            for i in range(self.put_count, end):
+                self.store.note_published(self.batch[i].message, False, channel.backlog)
         except BaseException:
             self.store.roll_back(channel.backlog)
             drop_fresh(channel)

@@ -27,6 +27,8 @@ cdef class Topic(PostponingQueue):
     cdef bint awaits_channels  # other servers may know of more; until they answer, no channel gets anything
     cdef readonly bint exiting
     cdef bint is_deleted
+    cdef uint64_t log_mark           # behind what was logged before the current put
+    cdef bint has_log                # what happens is logged, and an OK waits for that
     cdef const char *name_start      # the UTF-8 of `name`, which keeps it
     cdef Py_ssize_t name_size
     cdef Durability durability
@@ -57,6 +59,7 @@ cdef class Topic(PostponingQueue):
     cdef int end_deletion(self) except -1
     cdef int finish_deletion(self) except -1
     cdef int refuse_if_exiting(self) except -1
+    cdef int admit(self, uint64_t count, uint64_t size) except -1
     cdef bint add(self, const char *body, Py_ssize_t size, int64_t defer_ms, bint is_told, int64_t wall,
                  int64_t monotonic, bint is_spread, bint is_alone) except -1
     cdef bint is_open(self) noexcept

@@ -43,6 +43,7 @@ cdef class Topic(PostponingQueue):
         self.account = durability.store.broker_memory.account
         self.guid = GuidFactory(durability.settings.node_id)
         self.store = durability.store.open_topic(name, self.ephemeral)
+        self.has_log = durability.settings.has_log and not self.ephemeral
         self.backlog = self.store.own
         self.backlog.taker = self
         self.deferred = DeferredList(durability.store.broker_memory)
@@ -71,6 +72,8 @@ cdef class Topic(PostponingQueue):
         if is_durable and is_spread and defer_ms == 0 and not self.is_postponed:
             # Checked once per turn: postponed messages are written together.
             is_spread = self.fanout.fits_turn(1)
+        if self.has_log:
+            self.admit(1, size)
         try:
             is_spread = self.add(body, size, defer_ms, is_told, self.clock.wall_ns(), self.clock.monotonic_ns(),
                                  is_spread, defer_ms > 0 or not is_durable)
@@ -84,7 +87,7 @@ cdef class Topic(PostponingQueue):
             self.pass_on_owed(1)
         elif defer_ms == 0:
             self.pump_channels()
-        return 0
+        return self.store.ticket(not is_spread) if self.has_log else 0
 
     cdef uint64_t publish_many(self, const char *data, uint64_t count, bint is_postponed) except? 0:
         """Publish `count` times {4 bytes size, body}, checked by the caller. is_postponed: a durable broker writes it
@@ -107,11 +110,14 @@ cdef class Topic(PostponingQueue):
     cdef bint begin_many(self, uint64_t count, bint is_postponed) except -1:
         """Return whether these messages go to the channels."""
         self.refuse_if_exiting()
+        if self.has_log:
+            self.admit(count, <uint64_t> self.durability.settings.max_body_size)
         self.make_room()
         if not is_postponed:
             self.durability.write_postponed()
         if not (is_postponed and self.durability.settings.is_durable):
             self.fanout.begin()
+        self.log_mark = self.store.mark()
         return self.is_open() and self.fanout.fits_turn(count)
 
     cdef int make_room(self) except -1:
@@ -124,6 +130,7 @@ cdef class Topic(PostponingQueue):
         return 0 if is_postponed and self.durability.settings.is_durable else self.store.end(None)
 
     cdef int break_off(self, uint64_t count, bint is_postponed, object error) except -1:
+        self.store.cut(self.log_mark)
         if not (is_postponed and self.durability.settings.is_durable):
             self.fanout.roll_back()
         if isinstance(error, OSError):
@@ -139,9 +146,11 @@ cdef class Topic(PostponingQueue):
         cdef uint64_t ticket
         self.pump_channels()
         ticket = self.store.ticket(not self.is_open())
-        if ticket == 0:
+        if ticket == 0 or self.has_log:
             self.count(count, size, self.channel_list if is_spread else None)
-            return 0 if is_spread else self.pass_on_owed(count)
+            if not is_spread:
+                self.pass_on_owed(count)
+            return ticket
         count_postponed(self.fanout, count, size, is_spread)
         if not is_postponed:
             self.durability.count_later(ticket, self)
@@ -152,6 +161,14 @@ cdef class Topic(PostponingQueue):
             self.takeover.owed += 2 * count
         self.durability.postpone(self)
         return ticket
+
+    cdef int admit(self, uint64_t count, uint64_t size) except -1:
+        """NotTakenError unless the log has room for them."""
+        try:
+            self.store.admit(count, size)
+        except OSError as error:
+            self.refuse(count, error)
+        return 0
 
     cdef int refuse_if_exiting(self) except -1:
         if self.exiting:
@@ -173,6 +190,8 @@ cdef class Topic(PostponingQueue):
                 self.spread(message, monotonic)
             if not is_spread:
                 self.keep(message)
+            if self.has_log:
+                self.store.note_published(message, is_spread, None)
         finally:
             message_drop(message)
         return is_spread

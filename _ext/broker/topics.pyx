@@ -88,6 +88,10 @@ cdef class Topics:
         if self.on_change is not None:
             self.on_change(kind, topic, channel)
 
+    def logged_names(self):
+        """Return the names of queues that the commit log knows: "topic" or "topic:channel"."""
+        return self.durability.store.logged_names()
+
     def starting(self):
         """Return a context in which many topics are created, one after the other."""
         return self.durability.store.starting()

@@ -148,6 +148,8 @@ cdef class Turn:
         """All that happens at a turn's end, in this order; what it has no time for is left to the next one."""
         cdef bint has_written, is_syncing
         self.run_blocked()
+        if self.durability.store.write_log():
+            self.durability.end_batch()
         self.tell_news()
         self.durability.finish_postponed()
         self.serve_takers()

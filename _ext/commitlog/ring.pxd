@@ -66,6 +66,8 @@ cdef class CommitRing:
     cdef char *append(
         self, uint8_t kind, uint8_t flags, uint16_t extra, uint32_t subject, size_t size
     ) except NULL
+    # Take back what was appended to the filling batch since `used` was so many.
+    cdef int cut(self, size_t used) except -1
     # Bytes of payload that one more record may have in the filling batch; at 0 not even an empty one may fit.
     cdef size_t room(self) noexcept
     # The end of a turn where each batch is synced: hand the filling batch to the thread, unless it is empty, one is in

@@ -139,6 +139,14 @@ cdef class CommitRing:
         self.count += 1
         return <char *> header + RECORD_HEADER_SIZE
 
+    cdef int cut(self, size_t used) except -1:
+        cdef size_t at = used
+        while at < self.used:
+            at += align_up((<RecordHeader *> (self.buffers[self.side].data + at)).length, 8)
+            self.count -= 1
+        self.used = min(self.used, used)
+        return 0
+
     cdef size_t room(self) noexcept:
         cdef size_t rest = self.folder.quarter_size - self.used
         return rest - RECORD_HEADER_SIZE if rest > RECORD_HEADER_SIZE else 0

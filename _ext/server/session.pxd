@@ -99,6 +99,7 @@ cdef class Session(Consumer):
 
     cdef Py_ssize_t pub(self, const char *data, Py_ssize_t size, Line *line) except -1
     cdef Py_ssize_t dpub(self, const char *data, Py_ssize_t size, Line *line) except -1
+    cdef bint must_wait(self) except -1
     cdef Py_ssize_t message_size(self, const char *data, Py_ssize_t size, Line *line, str command) except -1
     cdef int check_topic(self, Line *line, str command, str prefix) except -1
     cdef bint may_publish(self, Line *line, str command) except -1

@@ -445,7 +445,7 @@ cdef class Session(Consumer):
         return line.size + 4 + body_size
 
     cdef Py_ssize_t message_size(self, const char *data, Py_ssize_t size, Line *line, str command) except -1:
-        """Return the size of a body that was received in full; 0 = not yet."""
+        """Return the size of a body that was received in full; 0 = not yet, or storage takes none in this turn."""
         cdef int32_t body_size
         cdef int64_t size_max = self.registry.settings.max_msg_size
         if size < line.size + 4:
@@ -459,7 +459,13 @@ cdef class Session(Consumer):
         if size < line.size + 4 + body_size:
             self.more(line.size + 4 + body_size, "E_BAD_MESSAGE", f"{command} failed to read message body")
             return 0
-        return body_size
+        return 0 if self.must_wait() else body_size
+
+    cdef bint must_wait(self) except -1:
+        """Whether storage takes no publish in this turn: it goes on in a later one."""
+        if self.registry.durability.store.must_wait():
+            self.block_for_turn()
+        return self.is_blocked
 
     cdef int check_topic(self, Line *line, str command, str prefix) except -1:
         if self.is_last_topic(line):
@@ -538,7 +544,7 @@ cdef class Session(Consumer):
         """Answer a publish that was taken, or will be if its write and its fsync succeed."""
         if ticket == 0:
             self.topic_count += count
-        self.answers.accept(ticket, command, self.topic, count, is_postponed)
+        self.answers.accept(ticket, command, self.topic, count, is_postponed and self.registry.settings.is_durable)
         return self.pay(count)
 
     cdef int pay(self, uint64_t count) except -1:
@@ -559,7 +565,7 @@ cdef class Session(Consumer):
         self.choose_topic(line)
         if self.scan.offset == 0 and not self.mpub_head(data, size, line):
             return 0
-        if not self.mpub_bodies(data, size, line.size + 4):
+        if not self.mpub_bodies(data, size, line.size + 4) or self.must_wait():
             return 0
         if self.scan.count > WHOLE_MAX:
             self.registry.durability.write_postponed()
@@ -587,6 +593,8 @@ cdef class Session(Consumer):
         self.sliced_size = self.sliced_size or line.size + 8
         try:
             while self.sliced_count < self.scan.count:
+                if self.must_wait():
+                    return 0
                 if is_spent(&budget, <int64_t> count):
                     self.block_for_turn()
                     return 0

@@ -10,6 +10,7 @@ broker of a program gets its engine from `engines`. A reader who wants to know a
 
 from libc.stdint cimport int64_t, uint64_t, uintptr_t
 
+from nsqfast._ext.core.budget cimport Budget
 from nsqfast._ext.core.heap cimport Timed, Timers
 from nsqfast._ext.core.memory cimport Memory
 from nsqfast._ext.core.message cimport Delivery, Message, delivery_new, message_fetch
@@ -43,6 +44,7 @@ cdef class Store:
     cdef public object on_pending    # called without arguments: start_batch() has something to do
     cdef public object before_write  # the same before a write that must not be gathered with those that are postponed
     cdef Py_ssize_t stored_count     # messages that came back and were written one by one, in this turn
+    cdef public object on_checkpoint # called with the delay in ns after which a checkpoint is wanted
 
     # Open the queue of the topic with that name, and what is left of it from an earlier run.
     # An ephemeral one leaves nothing.
@@ -54,6 +56,21 @@ cdef class Store:
     # At the end of a turn: start the fsyncs that it asked for, unless some are running; completed() will then.
     # Return whether any are running.
     cdef bint start_batch(self) except -1
+
+    # Whether publishers should wait for later turns.
+    cdef bint must_wait(self) noexcept
+
+    # Before a turn's output goes out: whether tickets are done that were not before.
+    cdef bint write_log(self) except -1
+
+    # A checkpoint of all queues, which the caller feeds; None: there is nothing to be gained by one.
+    cdef Checkpoint begin_checkpoint(self)
+
+    # It ended, or there is none because of this error.
+    cdef int end_checkpoint(self, str error) except -1
+
+    # Names of queues that an earlier run made and nothing else may tell of, "topic" or "topic:channel".
+    cdef list logged_names(self)
 
     # When fileno() is readable: return the ticket up to which all is done, and the error of what failed since the last
     # call, or "". What follows from a finished fsync is done by the engine, in this and later turns.
@@ -103,6 +120,16 @@ cdef class TopicStore:
     # Whether so many can be put into all channels in the time of so many puts into memory.
     cdef bint fits(self, uint64_t count, uint64_t put_max) noexcept
 
+    # Whether so many messages with so many bytes can be taken in this turn: OSError if not.
+    cdef int admit(self, uint64_t count, uint64_t size) except -1
+
+    # A message was put into all channels, into `only`, or (is_spread false, None) into its own queue.
+    cdef int note_published(self, Message *message, bint is_spread, ChannelStore only) except -1
+
+    # The place behind what was noted, and back to it in the same turn.
+    cdef uint64_t mark(self) noexcept
+    cdef int cut(self, uint64_t mark) except -1
+
     # The ticket that an OK has to wait for after a put into all channels, or into its own queue; 0 = none.
     cdef uint64_t ticket(self, bint is_own) except? 0
 
@@ -135,8 +162,8 @@ cdef class ChannelStore:
     cdef int requeue(self, Delivery *delivery) except -1
 
     # A message is kept outside the queue until it is due: a new one (OSError: it is not kept, but freed), or one that
-    # was taken, with its new attempts. done() or requeue() ends that.
-    cdef int defer(self, Delivery *delivery, bint is_new) except -1
+    # was taken, with its new attempts, for that delay. done() or requeue() ends that.
+    cdef int defer(self, Delivery *delivery, bint is_new, int64_t delay_ns) except -1
 
     # Whether messages can be deferred without being in memory: store_deferred() gives each of these a record, by one
     # write (False: the disk does not take them), and the deliveries may be freed then.
@@ -150,7 +177,7 @@ cdef class ChannelStore:
 
     # Whether the message of that record is not finished, and finish it.
     cdef bint is_unfinished(self, uint64_t ordinal) noexcept
-    cdef int finish_record(self, uint64_t ordinal) except -1
+    cdef int finish_record(self, uint64_t ordinal, uint64_t id) except -1
 
     # The next of the messages that were deferred when the broker stopped, and when it is due (Unix time); NULL: no
     # more. Called before everything else.
@@ -190,6 +217,21 @@ cdef class ChannelStore:
 
     # The same, and remove its files. It forgets its taker, which refers to it.
     cdef int delete(self) except -1
+
+
+cdef class Checkpoint:
+    # A queue as it is now, with what is in its memory; then what was taken from it, and what is deferred.
+    cdef int begin_queue(self, ChannelStore queue) except -1
+    cdef int add(self, Delivery *delivery) except -1
+    cdef int add_deferred(self, Delivery *delivery, int64_t due_ns) except -1
+    # A deferred one that is in its record alone.
+    cdef int add_stored(self, uint64_t ordinal, int64_t due_ns) except -1
+
+    # Write what was added; False: the part ended first.
+    cdef bint work(self, Budget *budget) except -1
+
+    # All queues were added: go on with the rest; True: it is done. OSError: there is no checkpoint.
+    cdef bint finish(self) except -1
 
 
 cdef class Closing:

@@ -13,6 +13,21 @@ cdef class Store:
     cdef bint start_batch(self) except -1:
         pass
 
+    cdef bint must_wait(self) noexcept:
+        return False
+
+    cdef bint write_log(self) except -1:
+        return False
+
+    cdef Checkpoint begin_checkpoint(self):
+        return None
+
+    cdef int end_checkpoint(self, str error) except -1:
+        pass
+
+    cdef list logged_names(self):
+        return []
+
     cdef tuple completed(self):
         pass
 
@@ -65,6 +80,18 @@ cdef class TopicStore:
     cdef bint fits(self, uint64_t count, uint64_t put_max) noexcept:
         pass
 
+    cdef int admit(self, uint64_t count, uint64_t size) except -1:
+        return 0
+
+    cdef int note_published(self, Message *message, bint is_spread, ChannelStore only) except -1:
+        return 0
+
+    cdef uint64_t mark(self) noexcept:
+        return 0
+
+    cdef int cut(self, uint64_t mark) except -1:
+        return 0
+
     cdef uint64_t ticket(self, bint is_own) except? 0:
         pass
 
@@ -88,7 +115,7 @@ cdef class ChannelStore:
     cdef int requeue(self, Delivery *delivery) except -1:
         pass
 
-    cdef int defer(self, Delivery *delivery, bint is_new) except -1:
+    cdef int defer(self, Delivery *delivery, bint is_new, int64_t delay_ns) except -1:
         pass
 
     cdef bint store_deferred(self, Delivery **deliveries, size_t count) except -1:
@@ -103,7 +130,7 @@ cdef class ChannelStore:
     cdef bint is_unfinished(self, uint64_t ordinal) noexcept:
         pass
 
-    cdef int finish_record(self, uint64_t ordinal) except -1:
+    cdef int finish_record(self, uint64_t ordinal, uint64_t id) except -1:
         pass
 
     cdef Delivery *next_found(self, int64_t *due_ns) except? NULL:
@@ -134,6 +161,26 @@ cdef class ChannelStore:
         pass
 
     cdef int delete(self) except -1:
+        pass
+
+
+cdef class Checkpoint:
+    cdef int begin_queue(self, ChannelStore queue) except -1:
+        pass
+
+    cdef int add(self, Delivery *delivery) except -1:
+        pass
+
+    cdef int add_deferred(self, Delivery *delivery, int64_t due_ns) except -1:
+        pass
+
+    cdef int add_stored(self, uint64_t ordinal, int64_t due_ns) except -1:
+        pass
+
+    cdef bint work(self, Budget *budget) except -1:
+        pass
+
+    cdef bint finish(self) except -1:
         pass
 
 

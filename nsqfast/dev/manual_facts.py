@@ -38,8 +38,8 @@ _NSQD = Facts(
 It speaks the protocol of NSQ's nsqd 1.3.0, takes its flags and its config file, and keeps its files: either
 of the two can be stopped and the other one started on the same --data-path.
 
-Messages that are only in memory survive a stop, but no kill. With --mem-queue-size=0 and --sync-every=1 an
-answer of OK means that the message is on disk.
+Messages that are only in memory survive a stop, but no kill. With --durable=always, or with --mem-queue-size=0
+and --sync-every=1, an answer of OK means that the message is on disk.
 
 Under systemd (Type=notify) it reports when it serves, reloads and stops, and with WatchdogSec= that it is
 alive.
@@ -147,8 +147,10 @@ leaves it there. A broker on the same disk is slower meanwhile.
 """,
     {
         "How fast is this disk?": "nsqfast-commitlog probe --data-path=/var/lib/nsqd",
-        "Is a ring whole?": "nsqfast-commitlog check /var/lib/nsqd/log",
-        "Ten records, with the first bytes of each": "nsqfast-commitlog dump /var/lib/nsqd/log --limit=10 --bodies",
+        "Is a ring whole?": "nsqfast-commitlog check /var/lib/nsqd/nsqd.commitlog",
+        "Ten records, with the first bytes of each": (
+            "nsqfast-commitlog dump /var/lib/nsqd/nsqd.commitlog --limit=10 --bodies"
+        ),
     },
     words="probe|check|dump [FOLDER] [flags]",
     signals={"SIGTERM, SIGINT": "End at once; probe removes its files first."},

@@ -37,7 +37,7 @@ DOUBTFUL_SYSTEMS = {
 EXPIRY_NOTICE = timedelta(days=30)
 POSITION_FILE = re.compile(r".+\.diskqueue\.meta\.dat")
 # Depth; file and position of the next read; those of the next write; our own fourth line.
-POSITIONS = re.compile(rb"-?\d+\n\d+,\d+\n\d+,\d+\n(?:sealed \d+,\d+\n)?")
+POSITIONS = re.compile(rb"-?\d+\n\d+,\d+\n\d+,\d+\n(?:sealed \d+,\d+\n)?(?:log\n)?")
 
 
 def check(options: Options) -> Iterator[Finding]:

@@ -41,7 +41,7 @@ class HttpPublisher:
 
     def shortcut(self, asks_host: bool) -> PublishShortcut | None:
         """For publishes that need no handler; None on a broker whose answers wait for the disk."""
-        if self._registry.settings.is_durable:
+        if self._registry.settings.is_durable or self._registry.settings.has_log:
             return None
         return PublishShortcut(self._registry, reply, asks_host)
 

@@ -144,6 +144,10 @@ def load(topics: "Topics", folder: str) -> bytes | None:
             "messages of %s are here, and %s does not name it", _shown(name, channel), FILE_NAME
         )
         _add(entries, name, channel)
+    for queue in topics.logged_names():
+        name, _, channel = queue.partition(":")
+        if name not in entries or (channel and channel not in entries[name].channels):
+            _add(entries, name, channel)
     progress = StartProgress()
     count = sum(1 + len(entry.channels) for entry in entries.values())
     opened = 0

@@ -36,6 +36,11 @@ LOG_PREFIX = "[nsqd] "
 MEMORY_MIN = 64 << 20
 # A frame has at most 2^31 bytes for Go's clients and 1 GiB for ours; a message has 30 bytes around its body in it.
 MESSAGE_SIZE_MAX = (1 << 30) - 30
+# What an OK promises; with all but the first a commit log is written, whose largest size is that of four quarters.
+DURABILITIES = ("off", "interval", "always")
+COMMIT_LOG_SIZE_MIN, COMMIT_LOG_SIZE_MAX = 16 << 20, 4 << 30
+# The body of one command has to fit into a quarter together with what the log adds to it.
+COMMIT_LOG_BODIES = 6
 # Ninety days.
 DEFER_NS_MAX = 2160 * 3600 * 1_000_000_000
 # A hundred years. Times are 64 bits of nanoseconds, and twice the longest heartbeat before now has to fit, too.
@@ -344,7 +349,7 @@ def _refuse_commit_log(options: Options) -> None:
     size = options.commit_log_size
     if size > COMMIT_LOG_SIZE_MAX:
         raise OptionsError(f"--commit-log-size must be at most {COMMIT_LOG_SIZE_MAX}, not {size}")
-    least = COMMIT_LOG_BODIES * options.max_body_size
+    least = COMMIT_LOG_BODIES * max(options.max_body_size, options.max_msg_size)
     # Without the log a larger body is as good as ever.
     if options.durable != DURABILITIES[0] and size < least:
         raise OptionsError(

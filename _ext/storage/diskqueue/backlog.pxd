@@ -6,10 +6,12 @@ from nsqfast._ext.core.budget cimport Budget
 from nsqfast._ext.core.heap cimport Timed, Timers
 from nsqfast._ext.core.message cimport Delivery, Message
 from nsqfast._ext.storage.diskqueue.deferred cimport DiskDeferred
+from nsqfast._ext.storage.diskqueue.eventlog cimport QueueLog
 from nsqfast._ext.storage.diskqueue.lag cimport Lag
 from nsqfast._ext.storage.diskqueue.lookup cimport Lookup
 from nsqfast._ext.storage.diskqueue.queue cimport DiskQueue
 from nsqfast._ext.storage.diskqueue.reader cimport OldestRecord
+from nsqfast._ext.storage.diskqueue.replay cimport ReplayedQueue
 from nsqfast._ext.storage.diskqueue.scan cimport DiskScan
 from nsqfast._ext.storage.diskqueue.syncer cimport Syncer
 from nsqfast._ext.storage.memory cimport MemoryQueue
@@ -43,6 +45,8 @@ cdef class SyncEnd(Timed):
 
 cdef class Backlog(MemoryQueue):
     cdef DiskQueue disk
+    cdef QueueLog log            # None: nothing is logged of it
+    cdef ReplayedQueue logged    # what the log had of it at the start; None = all of that is here
     cdef DiskDeferred found      # what was deferred when the broker stopped; None = nothing is left of it
     cdef Lag lag
     cdef Lookup lookup           # None until something is looked up
@@ -55,6 +59,10 @@ cdef class Backlog(MemoryQueue):
     cdef int store_new(self, Delivery *delivery) except -1
     cdef int store_attempts(self, Delivery *delivery) except -1
     cdef int store_record(self, Delivery *delivery) except -1
+    cdef int log_return(self, Delivery *delivery, int64_t due_ns) except -1
+    cdef int restore(self) except -1
+    cdef int store_batch(self, Delivery **batch, size_t count) except -1
+    cdef Delivery *next_logged(self, int64_t *due_ns) except? NULL
     cdef Message *read(self, uint64_t *ordinal) except? NULL
     cdef uint64_t ticket(self) except? 0
     cdef bint is_ahead(self) noexcept

@@ -9,10 +9,11 @@ from collections import deque
 from libc.stdint cimport uint16_t, uint32_t
 
 from nsqfast._ext.core.budget cimport begin_part, is_spent
-from nsqfast._ext.core.clock cimport monotonic_ns
+from nsqfast._ext.core.clock cimport monotonic_ns, wall_ns
 from nsqfast._ext.core.message cimport delivery_free, delivery_new, message_drop, message_new
 from nsqfast._ext.core.settings cimport Settings
 from nsqfast._ext.storage.diskqueue.cold_reads cimport ColdReads
+from nsqfast._ext.storage.diskqueue.deferred cimport take_held
 from nsqfast._ext.storage.diskqueue.position cimport DiskPosition
 from nsqfast._ext.storage.diskqueue.lookup cimport DiskReads
 from nsqfast._ext.storage.diskqueue.reader cimport SKIPPED_MAX, DiskReader, OldestRecord
@@ -25,6 +26,8 @@ cdef enum:
     FILE_UNITS = 64
     # Units for a queue whose cursor may be kept; usually it may not.
     CURSOR_UNITS = 4
+    # Messages of a write at a start.
+    STORED_COUNT = 512
     # Records passed on whose copies are not synced yet: a power failure repeats them. The more is published meanwhile,
     # the longer an fsync takes; with a lower limit a backlog would grow while it is passed on.
     AHEAD_MAX = 1048576
@@ -133,17 +136,20 @@ cdef class SyncEnd(Timed):
 
 
 cdef class Backlog(MemoryQueue):
-    """`name` names the files."""
+    """`name` names the files. `logged` is what the log has of it."""
 
-    def __init__(self, Store store, str name, Syncer syncer, SyncTick tick, ColdReads cold):
+    def __init__(self, Store store, str name, Syncer syncer, SyncTick tick, ColdReads cold, QueueLog log,
+                 ReplayedQueue logged):
         cdef Settings settings = store.settings
         super().__init__(store, False)
-        self.syncer, self.tick = syncer, tick
+        self.syncer, self.tick, self.log, self.logged = syncer, tick, log, logged
         self.disk = DiskQueue(settings.data_path, name, syncer, settings.max_bytes_per_file, settings.sync_every,
-                              store.broker_memory)
+                              store.broker_memory, log, logged)
         if self.disk.deadlines is not None:
             self.found = DiskDeferred(self.disk.reader, self.disk.deadlines)
             self.disk.deadlines = None
+        if logged is not None:
+            self.restore()
         self.disk.reader.cold = cold
         self.lag = Lag(self.disk.reader)
         self.keeps_records = True
@@ -164,11 +170,15 @@ cdef class Backlog(MemoryQueue):
         self.mark_dirty()
         return True
 
-    cdef int defer(self, Delivery *delivery, bint is_new) except -1:
+    cdef int defer(self, Delivery *delivery, bint is_new, int64_t delay_ns) except -1:
         """A durable broker has a new one on disk meanwhile; one that has a record gets another with its attempts, so
         that a kill does not lose these."""
+        cdef bint is_stored = self.memory_max == 0 or (self.log is not None and self.memory.account.level > 0)
         if is_new:
-            return self.store_new(delivery) if self.memory_max == 0 else 0
+            return self.store_new(delivery) if is_stored else 0
+        if self.log is not None:
+            self.log_return(delivery, wall_ns() + delay_ns)
+            return self.store_attempts(delivery) if is_stored else 0
         return self.store_attempts(delivery) if delivery.ordinal else 0
 
     cdef int store_new(self, Delivery *delivery) except -1:
@@ -182,13 +192,18 @@ cdef class Backlog(MemoryQueue):
     cdef int store_attempts(self, Delivery *delivery) except -1:
         self.store.stored_count += 1
         try:
-            delivery.ordinal = self.disk.writer.move(delivery.ordinal, delivery.message, delivery.attempts, True)
+            if delivery.ordinal:
+                delivery.ordinal = self.disk.writer.move(delivery.ordinal, delivery.message, delivery.attempts, True)
+            else:
+                delivery.ordinal = self.disk.writer.append(delivery.message, delivery.attempts, True)
         except OSError:
             return 0
         return self.mark_dirty()
 
     cdef int requeue(self, Delivery *delivery) except -1:
         delivery.owner = 0
+        if self.log is not None:
+            self.log_return(delivery, 0)
         if (<int64_t> self.memory.size < self.memory_max and self.memory.account.level == 0
                 and self.disk.reader.depth == 0):
             self.memory.push(<void *> delivery)
@@ -219,6 +234,9 @@ cdef class Backlog(MemoryQueue):
     cdef bint renew(self, Delivery *delivery) except -1:
         # A delivery that a kill cuts short does not count.
         cdef uint16_t attempts = delivery.attempts - 1 if delivery.owner else delivery.attempts
+        if self.log is not None:
+            self.log_return(delivery, 0)
+            return delivery.ordinal == 0
         self.store.stored_count += 1
         try:
             delivery.ordinal = self.disk.writer.move(delivery.ordinal, delivery.message, attempts, True)
@@ -268,7 +286,9 @@ cdef class Backlog(MemoryQueue):
     cdef bint is_unfinished(self, uint64_t ordinal) noexcept:
         return self.disk.reader.is_unfinished(ordinal)
 
-    cdef int finish_record(self, uint64_t ordinal) except -1:
+    cdef int finish_record(self, uint64_t ordinal, uint64_t id) except -1:
+        if self.log is not None:
+            self.log.finish(id, self.disk.reader.index_of(ordinal))
         self.disk.reader.ack(ordinal)
         return self.mark_dirty()
 
@@ -276,7 +296,76 @@ cdef class Backlog(MemoryQueue):
         cdef Delivery *delivery = self.found.next(due_ns) if self.found is not None else NULL
         if delivery is NULL:
             self.found = None
+            if self.logged is not None:
+                return self.next_logged(due_ns)
         return delivery
+
+    # What the log has of it
+
+    cdef int log_return(self, Delivery *delivery, int64_t due_ns) except -1:
+        """A message comes back. One in a file is kept by the log from now on, with its attempts, not by the file."""
+        if delivery.ordinal == 0:
+            return self.log.give_back(delivery.message.id, delivery.attempts, due_ns)
+        if not self.log.take_over(delivery.message, self.disk.reader.index_of(delivery.ordinal), delivery.attempts,
+                                  due_ns):
+            return 0
+        self.disk.reader.ack(delivery.ordinal)
+        delivery.ordinal = 0
+        return self.mark_dirty()
+
+    cdef int restore(self) except -1:
+        """Put back what the log has, but for what is deferred."""
+        cdef Delivery *delivery = self.logged.oldest
+        cdef Delivery *following
+        cdef Delivery *batch[STORED_COUNT]
+        cdef size_t count = 0
+        cdef bint is_first
+        while delivery is not NULL:
+            following = delivery.next
+            if delivery.delivered_ns == 0:
+                self.logged.unlink(delivery)
+                is_first, delivery.owner = delivery.owner > 0, 0
+                if (is_first and <int64_t> self.memory.size < self.memory_max) or (has_room(self) and count == 0):
+                    self.memory.push(<void *> delivery)
+                else:
+                    batch[count] = delivery
+                    count += 1
+                    if count == STORED_COUNT:
+                        self.store_batch(batch, count)
+                        count = 0
+            delivery = following
+        return self.store_batch(batch, count)
+
+    cdef int store_batch(self, Delivery **batch, size_t count) except -1:
+        cdef size_t i
+        self.disk.writer.begin_batch()
+        try:
+            for i in range(count):
+                self.disk.writer.append(batch[i].message, batch[i].attempts, False)
+            self.disk.writer.end_batch()
+        except OSError:     # the broker's health reports it
+            for i in range(count):
+                self.memory.push(<void *> batch[i])
+            return 0
+        for i in range(count):
+            delivery_free(batch[i])
+        return self.mark_dirty() if count else 0
+
+    cdef Delivery *next_logged(self, int64_t *due_ns) except? NULL:
+        cdef Delivery *delivery = self.logged.take()
+        cdef list held = self.logged.held
+        if delivery is not NULL:
+            due_ns[0], delivery.delivered_ns, delivery.owner = delivery.delivered_ns, 0, 0
+            return delivery
+        if held and type(held) is list:
+            held.sort(reverse=True)
+        while held:
+            index, file, place, due_ns[0] = held.pop()
+            delivery = take_held(self.disk.reader, index, file, place)
+            if delivery is not NULL:
+                return delivery
+        self.logged = None
+        return NULL
 
     cdef Delivery *read_next(self) except? NULL:
         cdef uint64_t ordinal = 0
@@ -308,6 +397,8 @@ cdef class Backlog(MemoryQueue):
         return message
 
     cdef int done(self, Delivery *delivery) except -1:
+        if self.log is not None:
+            self.log.finish(delivery.message.id, self.disk.reader.index_of(delivery.ordinal) if delivery.ordinal else 0)
         if delivery.ordinal:
             self.disk.reader.ack(delivery.ordinal)
             self.mark_dirty()
@@ -328,6 +419,8 @@ cdef class Backlog(MemoryQueue):
 
     cdef int empty(self) except -1:
         MemoryQueue.empty(self)
+        if self.log is not None:
+            self.log.empty()
         return self.disk.empty()
 
     cdef int delete(self) except -1:
@@ -335,6 +428,8 @@ cdef class Backlog(MemoryQueue):
         if self.lookup is not None:
             self.lookup.taker = None
         MemoryQueue.delete(self)
+        if self.log is not None:
+            self.log.delete(self.disk.position.name)
         return self.disk.delete_files()
 
     # The put of a topic
@@ -366,7 +461,7 @@ cdef class Backlog(MemoryQueue):
 
     cdef bint is_ahead(self) noexcept:
         """Whether more was passed on than should be without an fsync."""
-        return self.disk.position.kept_behind() > AHEAD_MAX
+        return self.log is None and self.disk.position.kept_behind() > AHEAD_MAX
 
     # A look at what is on disk
 
@@ -424,7 +519,8 @@ cdef class Backlog(MemoryQueue):
         return ticket
 
     cdef int find_stale(self) except -1:
-        if self.taker is None or self.disk.writer.is_ending:
+        # With a log the files stay until the next checkpoint anyway.
+        if self.taker is None or self.disk.writer.is_ending or self.log is not None:
             return 0
         self.stale_before = self.lag.find()
         if self.stale_before:
@@ -482,6 +578,8 @@ cdef class BacklogScan(DiskScan):
         if message is NULL:
             raise MemoryError
         try:
+            if self.backlog.log is not None:
+                self.backlog.log.take_over(message, record.index, record.attempts, 0)
             disk.writer.move(record.index + disk.reader.shift, message, record.attempts, False)
         finally:
             message_drop(message)
@@ -493,6 +591,8 @@ cdef class BacklogScan(DiskScan):
         for i in range(count):
             # Where it was published to the same topic, a consumer may have read it meanwhile.
             if reader.is_waiting(self.found[i].index):
+                if self.backlog.log is not None:
+                    self.backlog.log.finish(self.found[i].id, self.found[i].index)
                 reader.finish_waiting(self.found[i].index)
         return self.end_change(count)
 

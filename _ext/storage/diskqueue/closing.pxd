@@ -16,6 +16,7 @@ cdef class DiskClosing(Closing):
     cdef Deadlines deadlines
 
     cdef int begin_deferred(self) except -1
+    cdef int lose(self, int64_t count) except -1
 
 
 cdef class GroupClosing:

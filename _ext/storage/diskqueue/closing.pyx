@@ -46,7 +46,7 @@ cdef class DiskClosing(Closing):
     cdef int add(self, Delivery *delivery) except -1:
         cdef bint is_only_here = delivery.ordinal == 0
         if self.error is not None:
-            self.lost_count += is_only_here
+            self.lose(is_only_here)
             delivery_free(delivery)
             return 0
         self.batch_count += is_only_here
@@ -72,12 +72,20 @@ cdef class DiskClosing(Closing):
         self.backlog.disk.writer.begin_batch()
         return 0
 
+    cdef int lose(self, int64_t count) except -1:
+        """So many could not be written: they are lost, unless the log has them."""
+        if self.backlog.log is None:
+            self.lost_count += count
+        else:
+            self.backlog.log.log.is_kept = True
+        return 0
+
     cdef int end(self) except -1:
         try:
             self.backlog.disk.writer.end_batch()
         except OSError as error:
             self.error = error
-            self.lost_count += self.batch_count
+            self.lose(self.batch_count)
         self.batch_count = self.batch_size = 0
         self.backlog.disk.deadlines = self.deadlines if self.error is None else None
         return 0

@@ -34,7 +34,11 @@ cdef class Deadlines:
     cdef bint parse(self, bytes data) except *
 
 
-cdef Deadlines take_deadlines(str name, str path)
+cdef Deadlines take_deadlines(str name, str path, bint is_kept)
+
+
+# One that the log held at that place of a file; NULL: it is finished, or not there any more.
+cdef Delivery *take_held(DiskReader reader, uint64_t index, int64_t file, int64_t place) except? NULL
 
 
 cdef class DiskDeferred:

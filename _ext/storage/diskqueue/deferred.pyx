@@ -92,13 +92,14 @@ cdef int write_all(int fd, const char *data, size_t size) except -1:
     return 0
 
 
-cdef Deadlines take_deadlines(str name, str path):
-    """Read and remove the file; None if there is no valid one."""
+cdef Deadlines take_deadlines(str name, str path, bint is_kept):
+    """Read the file, and remove it unless it is kept; None if there is no valid one."""
     cdef Deadlines deadlines = Deadlines()
     try:
         with open(path, "rb") as file:
             data = file.read()
-        os.unlink(path)
+        if not is_kept:
+            os.unlink(path)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -135,9 +136,14 @@ cdef class DiskDeferred:
                 break
             end = self.segment.end_of(self.position)
             record = self.segment.bytes(self.position, end)
-            if (id_of_record(<const char *>record + 4) != self.deadlines.entries[self.number].id
-                    or not is_unfinished(self.reader, index, self.file, self.position)):
+            if id_of_record(<const char *>record + 4) != self.deadlines.entries[self.number].id:
                 break
+            if not is_unfinished(self.reader, index, self.file, self.position):
+                if self.reader.position.log is None:
+                    break
+                self.position = end
+                self.number += 1
+                continue
             message = message_load(self.reader.account, <const char *>record + 4, len(record) - 4)
             if message is NULL:
                 raise MemoryError
@@ -174,6 +180,27 @@ cdef class DiskDeferred:
             log.warning("DISKQUEUE(%s) %s", self.reader.position.name, error)
             return False
         return True
+
+
+cdef Delivery *take_held(DiskReader reader, uint64_t index, int64_t file, int64_t place) except? NULL:
+    cdef Segment segment
+    cdef Message *message
+    cdef Delivery *delivery
+    cdef int64_t end
+    if not is_unfinished(reader, index, file, place):
+        return NULL
+    segment = Segment(segment_path(reader.position.prefix, file))
+    if not segment.is_readable(place) or not segment.has_record_head(place):
+        return NULL
+    end = segment.end_of(place)
+    record = segment.bytes(place, end)
+    message = message_load(reader.account, <const char *>record + 4, len(record) - 4)
+    if message is NULL:
+        raise MemoryError
+    message.is_told = message.attempts == 0
+    delivery = delivery_new(reader.account, message)
+    delivery.ordinal = reader.take_found(index, file, place, end)
+    return delivery
 
 
 cdef bint is_unfinished(DiskReader reader, uint64_t index, int64_t file, int64_t position):

@@ -3,6 +3,7 @@
 from libc.stdint cimport int64_t, uint64_t
 
 from nsqfast._ext.storage.diskqueue.ackfile cimport AckFile, Place
+from nsqfast._ext.storage.diskqueue.eventlog cimport QueueLog
 from nsqfast._ext.storage.diskqueue.recovery cimport Recovered
 from nsqfast._ext.storage.diskqueue.syncer cimport OpenFile, Syncer
 
@@ -17,6 +18,8 @@ cdef class DiskPosition:
     cdef readonly str name
     cdef str prefix                     # <data_path>/<name>.diskqueue.
     cdef Syncer syncer
+    cdef QueueLog log                   # None: nothing is logged of this queue, or not any more
+    cdef bint was_logged                # the metadata says that it is the log's
     cdef AckFile acks                   # None until there is something to store
     cdef bint closed
     cdef bint is_open                   # data files may be open
@@ -57,6 +60,7 @@ cdef class DiskPosition:
 
     cdef int move_cursor(self, int64_t file, int64_t position) except -1
     cdef int keep_cursor(self) except -1
+    cdef int log_places(self) except -1
     cdef int keep(self, Place place) except -1
     cdef int note_copy(self, uint64_t ticket) except -1
     cdef bint has_failed(self) noexcept

@@ -1,3 +1,5 @@
+LOG_LINE: str
+
 class FileOwner: ...
 
 class DiskPosition:

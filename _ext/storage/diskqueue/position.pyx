@@ -12,6 +12,7 @@ import logging
 import os
 
 from nsqfast._ext.storage.diskqueue.recovery cimport draft_meta, install_meta, meta_of
+from nsqfast._ext.storage.diskqueue.recovery import LOG_LINE
 from nsqfast._ext.storage.diskqueue.segment import data_files
 from nsqfast._ext.storage.diskqueue.syncer cimport Syncer, drop_file
 
@@ -94,6 +95,10 @@ cdef class DiskPosition:
     cdef int move_cursor(self, int64_t file, int64_t position) except -1:
         self.cursor_file = file
         self.cursor_position = position
+        if self.log is not None:
+            # The files stay as the last checkpoint saw them.
+            self.log.log.has_old_files = self.log.log.has_old_files or self.kept.file < file
+            return 0
         if self.copied_from or self.is_waiting or self.acks is None or self.kept.file < file:
             return self.keep_cursor()
         # The usual case: there are no copies, and no file ends here.
@@ -129,7 +134,7 @@ cdef class DiskPosition:
     cdef int keep_cursor(self) except -1:
         """Keep the cursor, now or as soon as its copies allow."""
         cdef Place place = Place(self.cursor, self.cursor_file, self.cursor_position)
-        if self.is_waiting:
+        if self.is_waiting or self.log is not None:
             return 0
         if self.acks is None or self.are_copies_kept():
             return self.keep(place)
@@ -171,6 +176,13 @@ cdef class DiskPosition:
         self.is_waiting = True
         return True
 
+    cdef int log_places(self) except -1:
+        """What the log knows of the files is not true any more: this is."""
+        if self.log is None:
+            return 0
+        return self.log.place(Place(self.cursor, self.cursor_file, self.cursor_position),
+                              Place(self.written, self.write_file, self.write_position))
+
     cdef uint64_t kept_behind(self) noexcept:
         """How many records the kept cursor is behind the real one."""
         return self.cursor - self.kept.index
@@ -181,9 +193,11 @@ cdef class DiskPosition:
         return [self.unacked, self.kept.file, self.kept.position, self.write_file, self.write_position]
 
     cdef str text_of(self, list numbers):
-        """The metadata file's content; the last line is ours, Go's nsqd neither reads nor writes it."""
+        """The metadata file's content; lines from the fourth on are ours, Go's nsqd neither reads nor writes them."""
         text = meta_of(numbers)
-        return text if self.sealed_file < 0 else f"{text}sealed {self.sealed_file},{self.sealed_position}\n"
+        if self.sealed_file >= 0:
+            text += f"sealed {self.sealed_file},{self.sealed_position}\n"
+        return text + LOG_LINE if self.was_logged else text
 
     cdef int note_sealed(self) except -1:
         """Store it in the ack file as well, in case a power failure takes the metadata."""

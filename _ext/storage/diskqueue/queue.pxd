@@ -2,6 +2,7 @@
 
 from libc.stdint cimport int64_t, uint64_t
 
+from nsqfast._ext.storage.diskqueue.ackfile cimport Place
 from nsqfast._ext.storage.diskqueue.deferred cimport Deadlines
 from nsqfast._ext.storage.diskqueue.position cimport DiskPosition, FileOwner
 from nsqfast._ext.storage.diskqueue.reader cimport DiskReader
@@ -17,9 +18,11 @@ cdef class DiskQueue(FileOwner):
     cdef readonly DiskReader reader
     cdef DiskWriter writer
     cdef int64_t first_file             # no data file has a lower number
+    cdef bint keeps_deadlines           # their file stays until the log's next checkpoint
     cdef Deadlines deadlines            # of deferred messages, found at the start or to be kept at the stop; or None
 
     cpdef int empty(self) except -1
+    cdef int begin_log(self) except -1
     cdef int fill_holes(self) except -1
     cdef list end_copies(self, list copied)
     cpdef int close(self) except -1
@@ -32,3 +35,4 @@ cdef class DiskQueue(FileOwner):
     cdef int close_files(self) except -1
     cdef int release(self) except -1
     cdef bint close_idle(self) except -1
+    cdef int note_checkpoint(self, Place place) except -1

@@ -15,7 +15,9 @@ from nsqfast._ext.storage.diskqueue.ackfile cimport Place
 from nsqfast._ext.storage.diskqueue.deferred cimport take_deadlines
 from nsqfast._ext.storage.diskqueue.position cimport DiskPosition
 from nsqfast._ext.storage.diskqueue.reader cimport DiskReader
-from nsqfast._ext.storage.diskqueue.recovery cimport Recovered, recover
+from nsqfast._ext.storage.diskqueue.eventlog cimport QueueLog
+from nsqfast._ext.storage.diskqueue.recovery cimport Recovered, recover, resume_logged
+from nsqfast._ext.storage.diskqueue.replay cimport ReplayedQueue
 from nsqfast._ext.storage.diskqueue.segment cimport RECORD_HEADER_SIZE, Segment
 from nsqfast._ext.storage.diskqueue.segment import all_files, data_files, forget_listed, take_unread
 from nsqfast._ext.storage.diskqueue.syncer cimport OpenFile, Syncer, drop_file
@@ -31,8 +33,8 @@ log = logging.getLogger("nsqd")
 
 cdef class DiskQueue(FileOwner):
     def __init__(self, str data_path, str name, Syncer syncer, int64_t file_size_max, int64_t sync_every,
-                 Memory memory=None):
-        cdef Recovered found
+                 Memory memory=None, QueueLog queue_log=None, ReplayedQueue logged=None):
+        cdef Recovered found = None
         data_path = data_path or "."
         prefix = os.path.join(data_path, name + ".diskqueue.")
         self.position = DiskPosition(self, name, prefix, syncer)
@@ -40,12 +42,20 @@ cdef class DiskQueue(FileOwner):
         self.writer = DiskWriter(self.position, self.reader, data_path, file_size_max, sync_every)
         syncer.remove_now(self.position.prefix)
         self.position.unread = take_unread(self.position.prefix)
-        found = recover(name, self.position.prefix)
+        if logged is not None:
+            found = resume_logged(name, self.position.prefix, logged)
+        is_logged = found is not None and not found.is_shorter
+        if logged is not None and not is_logged:
+            logged.held = []    # these are other records now
+        if found is None:
+            found = recover(name, self.position.prefix)
         self.position.open(found)
+        self.position.log, self.position.was_logged = queue_log, queue_log is not None
         self.first_file = found.first_file
         self.reader.depth = found.unacked
         if not found.is_new:
-            self.deadlines = take_deadlines(name, self.position.prefix + "deferred.dat")
+            self.keeps_deadlines = queue_log is not None
+            self.deadlines = take_deadlines(name, self.position.prefix + "deferred.dat", self.keeps_deadlines)
         if self.deadlines is not None and not found.is_whole:
             self.deadlines = None   # another broker, or damage: the records have moved
         self.position.note_sealed()
@@ -61,8 +71,35 @@ cdef class DiskQueue(FileOwner):
         if self.position.acks is not None:
             self.position.try_meta()
         forget_listed(self.position.prefix)
+        if queue_log is not None and not is_logged and (logged is not None or self.position.acks is not None
+                                                        or self.position.write_file or self.position.write_position):
+            self.begin_log()
         if self.position.unread:
             self.put_back_unread()
+
+    cdef int begin_log(self) except -1:
+        """The log learns what the files have, and the metadata that there is a log."""
+        cdef DiskPosition position = self.position
+        cdef uint64_t index
+        position.log_places()
+        if position.acks is not None and position.acks.count(position.cursor, position.written):
+            for index in range(position.cursor, position.written):
+                if position.acks.test(index):
+                    position.log.finish(0, index)
+        return position.try_meta()
+
+    cdef int note_checkpoint(self, Place place) except -1:
+        """The files before that place, where the queue was at the checkpoint, can go."""
+        cdef DiskPosition position = self.position
+        if position.closed or position.log is None or place.index < position.kept.index or (
+                (place.file, place.position) < (position.kept.file, position.kept.position)):
+            return 0
+        if self.keeps_deadlines:
+            position.syncer.remove_later(position.prefix, [position.prefix + "deferred.dat"])
+            self.keeps_deadlines = False
+        if place.index == position.kept.index and place.file == position.kept.file:
+            return 0
+        return position.keep(place)
 
     # Finishing
 
@@ -194,6 +231,9 @@ cdef class DiskQueue(FileOwner):
         try:
             if step == 0:
                 self.writer.end_batch()
+                if position.log is not None:
+                    position.log = None     # the log is about to be closed, too
+                    position.keep_cursor()
                 self.fill_holes()
                 return self.writer.request_sync()
             if step == 1:

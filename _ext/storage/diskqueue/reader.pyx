@@ -589,7 +589,7 @@ cdef class DiskReader(FileReader):
         self.depth = count
         position.unacked = (count + self.next_read - position.cursor
                             - position.acks.count(position.cursor, self.next_read))
-        return 0
+        return position.log_places()
 
     # Finishing
 

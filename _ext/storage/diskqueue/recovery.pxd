@@ -4,6 +4,7 @@ from libc.stdint cimport int64_t, uint64_t
 
 from nsqfast._ext.storage.diskqueue.ackfile cimport AckFile
 from nsqfast._ext.storage.diskqueue.segment cimport Segment
+from nsqfast._ext.storage.diskqueue.replay cimport ReplayedQueue
 from nsqfast._ext.storage.diskqueue.syncer cimport OpenFile, Syncer
 
 
@@ -21,10 +22,13 @@ cdef class Recovered:
     cdef int64_t sealed_position
     cdef bint is_new            # it has no file at all
     cdef bint is_killed         # its bits were set by a killed process, which may not have synced what they depend on
+    cdef bint is_shorter            # than the log says: what it says of single records does not hold
     cdef bint is_whole          # indexes are the same as when the queue was closed
     cdef str meta_text          # content of the metadata file; '' if that is not good enough
 
 
+# None: another broker has been here since.
+cdef Recovered resume_logged(str name, str prefix, ReplayedQueue logged)
 cdef Recovered recover(str name, str prefix)
 cdef OpenFile *draft_meta(str draft, str text, Syncer syncer) except NULL
 cdef int install_meta(str draft, str prefix, list numbers, AckFile acks, Syncer syncer) except -1

@@ -1,5 +1,7 @@
 from nsqfast._ext.storage.diskqueue.segment import Segment
 
+LOG_LINE: str
+
 class Recovered: ...
 
 def align(segment: Segment, position: int) -> int: ...

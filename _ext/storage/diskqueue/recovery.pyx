@@ -16,12 +16,17 @@ from libc.stdint cimport INT64_MAX, int64_t
 
 import logging
 import os
+from contextlib import suppress
 
 from nsqfast._ext.storage.diskqueue.ackfile cimport Place
+from nsqfast._ext.storage.diskqueue.eventlog cimport get_number
 from nsqfast._ext.storage.diskqueue.segment cimport Span
 from nsqfast._ext.storage.diskqueue.segment import is_untouched, save_damaged, segment_numbers, segment_path
 from nsqfast._ext.storage.diskqueue.syncer cimport drop_file
 from nsqfast._ext.storage.diskqueue.unreadable cimport wait_at_start
+
+# The metadata's last line where a broker with a commit log wrote it.
+LOG_LINE = "log\n"
 
 log = logging.getLogger("nsqd")
 
@@ -102,6 +107,79 @@ cdef Recovered resume(str name, str prefix, list existing, AckFile acks, str met
     found.is_killed = not acks.is_clean() and found.unacked < <int64_t> (written.index - cursor.index)
     acks.note_boot()
     return found
+
+
+cdef Recovered resume_logged(str name, str prefix, ReplayedQueue logged):
+    """Continue where the last checkpoint saw the queue: the log has all that came to its files later, which is cut off,
+    and what was finished since. None: another broker has been here, whose messages must not be cut off."""
+    cdef Place cursor = logged.cursor, written = logged.written
+    cdef AckFile acks = AckFile.load(prefix + "acks.dat")
+    cdef Recovered found
+    meta = load_meta(name, prefix)
+    if meta is not None and meta[1] is not None and not meta[0].endswith(LOG_LINE) and meta[1][1:] != [
+            cursor.file, cursor.position, written.file, written.position]:
+        return None
+    sealed = meta[2] if meta is not None else acks.sealed() if acks is not None else None
+    if acks is not None:
+        acks.remove()
+    for number in segment_numbers(prefix):
+        if number > written.file or not logged.is_placed:
+            os.unlink(segment_path(prefix, number))
+    if not logged.is_placed:
+        for path in (prefix + "meta.dat", prefix + "deferred.dat"):
+            with suppress(FileNotFoundError):
+                os.unlink(path)
+        found = make_recovered(None, cursor, written, "")
+        found.sealed_file = -1
+        return found
+    if logged.is_carried:
+        # The checkpoint knows what is deferred. The removal of that file may not have been on disk.
+        with suppress(FileNotFoundError):
+            os.unlink(prefix + "deferred.dat")
+    remove_leftovers(prefix, cursor.file)
+    end = file_size(prefix, written.file)
+    if end > written.position:
+        os.truncate(segment_path(prefix, written.file), written.position)
+    if cursor.index == written.index and end < written.position:
+        # All of it was finished, and the file is gone.
+        cursor.file = written.file = written.file + 1
+        cursor.position = written.position = 0
+        logged.cursor, logged.written = cursor, written
+        found = make_recovered(None, cursor, written, "")
+        found.is_shorter = True
+    elif not is_whole(prefix, cursor, written, min(end, written.position)):
+        log.error("DISKQUEUE(%s) its files are shorter than the last checkpoint saw them, reading all of them", name)
+        found = start_over(name, prefix, segment_numbers(prefix), None, sealed)
+        found.is_shorter = True
+    else:
+        found = make_recovered(mark_logged(prefix, logged), cursor, written, "" if meta is None else meta[0])
+        found.is_whole = True
+        found.first_file = cursor.file
+    found.sealed_file, found.sealed_position = sealed or (-1, 0)
+    return found
+
+
+cdef AckFile mark_logged(str prefix, ReplayedQueue logged):
+    """Return a new ack file with all that was finished."""
+    cdef Place cursor = logged.cursor, written = logged.written
+    cdef AckFile acks = AckFile(prefix + "acks.dat")
+    cdef uint64_t first, index, word
+    cdef Py_ssize_t i
+    cdef const char *words
+    acks.set_cursor(cursor.index, cursor.file, cursor.position)
+    acks.reserve(written.index)
+    acks.set_written(written.index, written.file, written.position)
+    for first, bits in logged.holes:
+        words = bits
+        for i in range(len(bits) // 8):
+            word = get_number(words + 8 * i)
+            for index in range(first + 64 * i, min(first + 64 * i + 64, written.index)):
+                if word >> (index & 63) & 1 and index >= cursor.index:
+                    acks.mark(index)
+    for index in logged.finished:
+        if cursor.index <= index < written.index:
+            acks.mark(index)
+    return acks
 
 
 cdef Recovered start_over(str name, str prefix, list existing, numbers, sealed):

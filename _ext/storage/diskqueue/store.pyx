@@ -2,23 +2,64 @@
 
 from libc.stdint cimport int64_t
 
+import logging
+import os
+import select
+from contextlib import suppress
+
+from nsqfast._ext.commitlog.contents cimport RingContents
+from nsqfast._ext.commitlog.recovery cimport Record, Recovery
+from nsqfast._ext.commitlog.start import open_ring
 from nsqfast._ext.core.budget cimport Budget
 from nsqfast._ext.core.heap cimport Timers
-from nsqfast._ext.core.memory cimport Memory
+from nsqfast._ext.core.clock cimport monotonic_ns, wall_ns
+from nsqfast._ext.core.memory cimport Account, Memory
+from nsqfast._ext.core.message cimport Message
 from nsqfast._ext.core.settings cimport Settings
 from nsqfast._ext.storage.diskqueue.backlog cimport Backlog, has_room
+from nsqfast._ext.storage.diskqueue.checkpoint cimport load_carried
 from nsqfast._ext.storage.diskqueue.cold_reads cimport ColdReads
 from nsqfast._ext.storage.diskqueue.closing cimport DiskClosing, GroupClosing
+from nsqfast._ext.storage.diskqueue.eventlog cimport CLOSED, QueueLog
+from nsqfast._ext.storage.diskqueue.replay cimport ReplayedQueue
 from nsqfast._ext.storage.diskqueue.segment import forget_folder
 from nsqfast._ext.storage.diskqueue.unreadable import opened_at_start
-from nsqfast._ext.storage.engine cimport ChannelStore, Closing, Tickets, TopicStore
+from nsqfast._ext.storage.engine cimport ChannelStore, Checkpoint, Closing, Tickets, TopicStore
 from nsqfast._ext.storage.memory cimport MemoryQueue
+from nsqfast.errors import OptionsError
 
 cdef enum:
     # A queue's write to its disk costs as much as so many messages put into memory, and so many if its files do not
     # exist yet.
     WRITE_COST = 64
     BEGIN_COST = 4096
+
+# The commit log's folder in the data folder.
+LOG_NAME = "nsqd.commitlog"
+# A checkpoint begins when so much of it is needed; it needs a quarter until its end.
+cdef double BEGIN_SHARE = 0.5
+# It begins so long after the files of a queue could go, or after one that failed.
+cdef int64_t OLD_FILES_NS = 5000000000
+cdef int64_t RETRY_NS = 1000000000
+
+log = logging.getLogger("nsqd")
+
+
+cdef class LogSync(Timed):
+    """What is written is synced so long after it at most."""
+
+    def __init__(self, Timers timers, CommitRing ring, int64_t period_ns):
+        self.timers, self.ring, self.period_ns = timers, ring, period_ns
+
+    def begin(self):
+        if not self.is_armed:
+            self.timers.arm(self, monotonic_ns() + self.period_ns)
+
+    cdef int on_deadline(self, int64_t now_ns) except -1:
+        self.ring.sync()
+        if self.ring.committed < self.ring.written and not self.ring.failed:
+            self.begin()
+        return 0
 
 
 cdef class DiskStore(Store):
@@ -31,11 +72,156 @@ cdef class DiskStore(Store):
         self.sync_end = SyncEnd(timers, self.syncer)
         self.cold = ColdReads(self.syncer, timers)
         self.tick = SyncTick(timers, settings.sync_timeout_ns, self.sync_end)
+        self.trouble = ""
+        self.log_folder = os.path.join(settings.data_path or ".", LOG_NAME)
+        if settings.has_log:
+            self.open_log()
+        elif os.path.exists(self.log_folder):
+            self.refuse_open_log()
 
     def announce(self):
         """The syncer has work to do."""
         if self.on_pending is not None:
             self.on_pending()
+
+    # -- the commit log ------------------------------------------------------------------------------------------------
+
+    cdef int open_log(self) except -1:
+        """Open the log, or make it, and repeat what it says."""
+        cdef CommitRing ring
+        cdef Recovery recovery
+        cdef bint is_interval = self.settings.is_interval
+        try:
+            ring, recovery = open_ring(self.log_folder, self.settings.commit_log_size, None,
+                                       512 if is_interval else 4096, False, None, is_interval)
+            self.replay = self.repeat(recovery)
+        except OSError as error:
+            raise self.refuse_log(error) from None
+        if recovery.is_torn:
+            log.warning("%s: cutting off a batch that was not written to its end", self.log_folder)
+        for path, start, end, (first, last) in recovery.damaged:
+            log.error("%s is damaged from %d to %d, batches %d to %d: what is whole of it is kept", path, start, end,
+                      first, last)
+        self.log = EventLog(ring, self.announce)
+        self.remove_deleted()
+        self.limit_memory(ring)
+        self.poll = select.epoll()
+        self.poll.register(self.syncer.fileno(), select.EPOLLIN)
+        self.poll.register(ring.fileno(), select.EPOLLIN)
+        self.log_sync = LogSync(self.timers, ring, self.settings.durable_interval_ns)
+        self.log.begin(self.replay.life + 1, self.replay.last_number)
+        return 0
+
+    cdef Replay repeat(self, Recovery recovery):
+        cdef Replay replay = Replay(self.broker_memory)
+        cdef Record record
+        load_carried(recovery.folder, recovery.first, replay)
+        while recovery.next(&record):
+            replay.apply(record.kind, record.flags, record.extra, record.subject, record.payload, record.size,
+                         record.sequence)
+        return replay
+
+    cdef int refuse_open_log(self) except -1:
+        """Without a log, refuse the folder if its log has what the other files lack."""
+        cdef RingContents ring = RingContents(self.log_folder)
+        try:
+            ring.open_to_read()
+            has_begun = self.repeat(Recovery(ring)).has_begun
+        except OSError as error:
+            raise self.refuse_log(error) from None
+        finally:
+            ring.close()
+        if has_begun:
+            raise OptionsError(f"{self.log_folder} has messages that the other files lack: start once with "
+                               "--durable=always, and stop")
+        return 0
+
+    cdef object refuse_log(self, object error):
+        return OptionsError(f"the commit log {self.log_folder} cannot be opened - {error.strerror or error}")
+
+    def remove_deleted(self):
+        """A kill came before the files of queues were removed that had been deleted."""
+        folder = self.settings.data_path or "."
+        if self.replay.deleted:
+            for file in os.listdir(folder):
+                if file.partition(".diskqueue.")[0] in self.replay.deleted:
+                    os.unlink(os.path.join(folder, file))
+
+    def limit_memory(self, CommitRing ring):
+        """What only memory has is carried by each checkpoint: beyond a quarter of the log messages go to files."""
+        cdef Account *account = self.broker_memory.account
+        account.spill = min(account.spill, <int64_t> ring.folder.quarter_size)
+
+    cdef bint must_wait(self) noexcept:
+        return self.log is not None and self.log.is_crowded()
+
+    cdef bint write_log(self) except -1:
+        if self.log is None or not self.log.is_interval or not self.log.ring.write(wall_ns()):
+            return False
+        self.log_sync.begin()
+        return True
+
+    cdef int check_log(self) except -1:
+        """A turn ends: hand over its batch, and ask for a checkpoint if there should be one."""
+        cdef CommitRing ring = self.log.ring
+        if not self.log.is_interval:
+            ring.commit(wall_ns())
+        self.log.note_room(self.trouble)
+        if ring.failed:
+            self.health.fail("write", self.log_folder, ring.failed)
+        return self.ask_checkpoint()
+
+    cdef int ask_checkpoint(self) except -1:
+        cdef bint is_urgent = self.log.ring.fill() >= BEGIN_SHARE
+        if self.on_checkpoint is None or self.log.ring.failed or (self.is_asked and not (is_urgent and self.is_slow)):
+            return 0
+        if is_urgent or self.log.has_old_files:
+            self.is_asked, self.is_slow = True, not is_urgent
+            self.on_checkpoint(OLD_FILES_NS if not is_urgent else RETRY_NS if self.trouble else 0)
+        return 0
+
+    cdef Checkpoint begin_checkpoint(self):
+        if self.log is None or self.log.is_closing or self.log.ring.failed:
+            self.is_asked = False
+            return None
+        self.checkpoint = DiskCheckpoint(self.log, self.syncer, self.log_folder)
+        return self.checkpoint
+
+    cdef int end_checkpoint(self, str error) except -1:
+        if error and not self.trouble:
+            log.error("COMMIT LOG: no checkpoint - %s", error)
+        elif self.trouble and not error:
+            log.warning("COMMIT LOG: checkpoints work again")
+        self.trouble = error
+        self.is_asked = False
+        self.checkpoint = None
+        return self.check_log() if not self.log.is_closing else 0
+
+    cdef list logged_names(self):
+        return self.replay.names() if self.replay is not None else []
+
+    cdef int close_log(self) except -1:
+        """All queues are in their files: nothing of the log counts any more."""
+        cdef CommitRing ring = self.log.ring
+        cdef bint is_closed = False
+        self.checkpoint = None
+        self.timers.disarm(self.log_sync)
+        if ring.count:
+            ring.wait(ring.filling, -1)    # it may have no room for one more record
+        if not ring.failed and not self.log.is_kept:
+            ring.checkpoint(ring.filling)
+            with suppress(OSError):
+                ring.append(CLOSED, 0, 0, 0, 0)
+                is_closed = ring.wait(ring.filling, -1)
+        if is_closed:
+            with suppress(FileNotFoundError):
+                os.unlink(self.log_folder + "/carried")
+        else:
+            self.syncer.removable.clear()
+            log.error("COMMIT LOG: it was not closed, the next start repeats what it says")
+        self.poll.close()
+        ring.close()
+        return 0
 
     def figures(self):
         return self.syncer.figures()
@@ -48,37 +234,57 @@ cdef class DiskStore(Store):
 
     cdef Tickets tickets(self) noexcept:
         cdef Syncer syncer = self.syncer
+        if self.log is not None:
+            return Tickets(self.log.ticket(), self.log.done(), syncer.failed_ticket, self.log.ticket(),
+                           self.log.ring.failed)
         return Tickets(syncer.open_ticket, syncer.done_ticket, syncer.failed_ticket, syncer.last_ticket(),
                        syncer.error_errno)
 
     cdef bint start_batch(self) except -1:
         self.syncer.start_batch()
+        if self.log is not None:
+            self.check_log()
+            return self.log.ring.is_in_flight or self.syncer.is_running()
         return self.syncer.is_running()
 
     cdef tuple completed(self):
         done, error = self.syncer.completed()
         self.sync_end.add(done, not error)
         self.cold.collect()
-        return done, error
+        if self.log is None:
+            return done, error
+        self.log.ring.end_write()
+        self.check_log()
+        if self.log.ring.failed and not self.is_failure_told:
+            self.is_failure_told = True
+            return self.log.ticket(), "the commit log cannot be written: " + os.strerror(self.log.ring.failed).lower()
+        return self.log.done(), ""
 
     cdef int fileno(self) except -1:
-        return self.syncer.fileno()
+        return self.syncer.fileno() if self.poll is None else self.poll.fileno()
 
     cdef bint wait(self, uint64_t ticket, int timeout_ms) except -1:
-        return self.syncer.wait_some(ticket, timeout_ms)
+        return self.syncer.wait_some(ticket, timeout_ms) if self.log is None else self.log.ring.wait(ticket, timeout_ms)
 
     cdef int64_t count_unstored(self, ChannelStore queue, int64_t taken) noexcept:
-        if not isinstance(queue, Backlog):
+        if not isinstance(queue, Backlog) or self.log is not None:
             return 0
         return max(queue.depth() + taken - (<Backlog> queue).disk.position.unacked, 0)
 
     cdef Closing begin_closing(self, ChannelStore queue):
+        if self.log is not None:
+            self.log.is_closing = True
         return DiskClosing(queue) if isinstance(queue, Backlog) else None
 
     cdef list close_queues(self, object queues, object on_progress):
-        return GroupClosing(self.syncer, on_progress).run(queues)
+        cdef list errors = GroupClosing(self.syncer, on_progress).run(queues)
+        if self.log is not None:
+            self.log.is_kept = self.log.is_kept or len(errors) > 0
+        return errors
 
     cdef int close(self) except -1:
+        if self.log is not None:
+            self.close_log()
         self.disposal.finish()
         self.cold.stop()
         self.syncer.close()
@@ -92,8 +298,33 @@ cdef class DiskTopic(MemoryTopic):
 
     cdef ChannelStore open_queue(self, str name, bint is_ephemeral):
         cdef DiskStore store = self.store
-        return MemoryQueue(store, True) if is_ephemeral else Backlog(
-            store, name, store.syncer, store.tick, store.cold)
+        cdef ReplayedQueue logged = None
+        cdef QueueLog queue_log = None
+        self.disk_store = store
+        if is_ephemeral:
+            return MemoryQueue(store, True)
+        if store.log is not None and not (isinstance(self.own, MemoryQueue) and not isinstance(self.own, Backlog)):
+            self.log = store.log
+            logged = store.replay.by_name.pop(name, None)
+            queue_log = store.log.add_queue(name) if logged is None else QueueLog(store.log, logged.number)
+        return Backlog(store, name, store.syncer, store.tick, store.cold, queue_log, logged)
+
+    cdef int admit(self, uint64_t count, uint64_t size) except -1:
+        return 0 if self.log is None else self.log.admit(count, size)
+
+    cdef int note_published(self, Message *message, bint is_spread, ChannelStore only) except -1:
+        cdef ChannelStore queue = self.own if only is None else only
+        cdef int64_t due_ns
+        if self.log is not None and isinstance(queue, Backlog):
+            due_ns = wall_ns() + <int64_t> message.defer_ms * 1000000 if message.defer_ms else 0
+            (<Backlog> queue).log.publish(message, message.attempts, due_ns, is_spread)
+        return 0
+
+    cdef uint64_t mark(self) noexcept:
+        return 0 if self.log is None else self.log.ring.used
+
+    cdef int cut(self, uint64_t mark) except -1:
+        return 0 if self.log is None else self.log.ring.cut(mark)
 
     cdef bint fits(self, uint64_t count, uint64_t put_max) noexcept:
         cdef Backlog backlog
@@ -111,6 +342,8 @@ cdef class DiskTopic(MemoryTopic):
     cdef uint64_t ticket(self, bint is_own) except? 0:
         """The latest of the queues that got messages; 0 unless an OK promises messages on disk."""
         cdef uint64_t latest = 0, ticket
+        if self.log is not None:
+            return self.log.ticket()
         if not self.store.settings.is_durable:
             return 0
         for queue in (self.own,) if is_own else self.stores:
@@ -121,7 +354,7 @@ cdef class DiskTopic(MemoryTopic):
 
     cdef int note_copies(self, ChannelStore source, ChannelStore only) except -1:
         cdef uint64_t ticket
-        if not isinstance(source, Backlog):
+        if not isinstance(source, Backlog) or self.log is not None:
             return 0
         for queue in [only] if only is not None else [self.own] + self.stores:
             if isinstance(queue, Backlog):

@@ -1,0 +1,56 @@
+"""What the commit log need not keep any more, because the files of the queues and one file more have it."""
+
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+
+from nsqfast._ext.commitlog.contents cimport RingContents
+from nsqfast._ext.core.budget cimport Budget
+from nsqfast._ext.core.message cimport Delivery, Message
+from nsqfast._ext.storage.diskqueue.ackmapping cimport Place
+from nsqfast._ext.storage.diskqueue.backlog cimport Backlog
+from nsqfast._ext.storage.diskqueue.eventlog cimport EventLog
+from nsqfast._ext.storage.diskqueue.replay cimport Replay
+from nsqfast._ext.storage.diskqueue.syncer cimport OpenFile, Syncer
+from nsqfast._ext.storage.engine cimport ChannelStore, Checkpoint
+
+
+# A message that is only in memory.
+ctypedef struct Carried:
+    Message *message
+    int64_t due_ns
+    uint32_t number
+    uint16_t attempts
+
+
+cdef class DiskCheckpoint(Checkpoint):
+    cdef EventLog log
+    cdef Syncer syncer
+    cdef str folder
+    cdef OpenFile *file
+    cdef uint64_t begun              # the batch that was being filled at the beginning
+    cdef uint64_t ticket             # of the fsyncs that it waits for
+    cdef list places                 # (Backlog, index, file, position): where each began
+    cdef Backlog backlog             # whose messages come now; None = nothing is kept of them
+    cdef Carried *carried
+    cdef size_t count
+    cdef size_t capacity
+    cdef size_t encoded              # so many of them
+    cdef char *data                  # of the file, not written yet
+    cdef size_t used
+    cdef size_t data_capacity
+    cdef uint64_t written            # bytes of the file
+    cdef uint32_t crc
+    cdef int step
+
+    cdef int keep(self, Message *message, uint16_t attempts, int64_t due_ns) except -1
+    cdef int put_places(self) except -1
+    cdef int put_holes(self) except -1
+    cdef char *put(self, uint8_t kind, uint16_t extra, uint32_t subject, size_t size) except NULL
+    cdef char *room(self, size_t size) except NULL
+    cdef int encode(self) except -1
+    cdef int write(self) except -1
+    cdef int end_file(self) except -1
+    cdef bint is_synced(self) except -1
+    cdef int end(self) except -1
+
+
+cdef int load_carried(RingContents ring, uint64_t first, Replay replay) except -1

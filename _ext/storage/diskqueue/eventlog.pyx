@@ -1,0 +1,135 @@
+"""What happens to the queues of a broker, as records of its commit log.
+
+A record says what changed, in the order of the changes, and a start repeats it (`replay`). What the files of a queue
+have is known as of the last checkpoint, so whatever is newer stands in the log, whether it went to a file or not.
+"""
+
+from libc.string cimport memcpy, memset
+
+
+# Above this share of the ring no publish is taken while checkpoints fail.
+cdef double FULL_SHARE = 0.75
+
+
+cdef class EventLog:
+    def __init__(self, CommitRing ring not None, object on_record):
+        self.ring = ring
+        self.is_interval = ring.is_interval
+        self.on_record = on_record
+
+    def begin(self, uint32_t life, uint32_t last_number):
+        """Go on behind what was repeated."""
+        self.life, self.last_number = life, last_number
+        self.append(BEGUN, 0, 0, life, 0)
+
+    cdef char *append(self, uint8_t kind, uint8_t flags, uint16_t extra, uint32_t subject, size_t size) except? NULL:
+        """Return where the payload goes; NULL: nothing is kept of it."""
+        if self.is_closing:
+            return NULL
+        if self.ring.count == 0:
+            self.on_record()
+        try:
+            return self.ring.append(kind, flags, extra, subject, size)
+        except OSError:
+            # No publish comes here (see admit): what is missed makes some messages come again after a restart.
+            self.missed_count += 1
+            return NULL
+
+    cdef QueueLog add_queue(self, str name):
+        """Give the queue a number."""
+        cdef bytes text = name.encode()
+        cdef char *out
+        self.last_number += 1
+        out = self.append(NAMED, 0, 0, self.last_number, NAMED_SIZE + len(text))
+        if out is not NULL:
+            memset(out, 0, NAMED_SIZE)
+            memcpy(out + NAMED_SIZE, <const char *> text, len(text))
+        return QueueLog(self, self.last_number)
+
+    cdef int admit(self, uint64_t count, uint64_t size) except -1:
+        """OSError unless so many messages with so many bytes of bodies have room in this turn's batch."""
+        cdef int error = 5 if self.ring.failed else 28
+        if self.refusal is not None:
+            raise OSError(error, self.refusal)
+        if size + count * RECORD_OVERHEAD > self.ring.room():
+            raise OSError(11, "the commit log is behind, its disk is too slow")
+        return 0
+
+    cdef bint is_crowded(self) noexcept:
+        """Whether publishers should wait until the disk has taken some: much gathers already."""
+        return self.refusal is None and self.ring.used > self.ring.folder.quarter_size // 4
+
+    cdef uint64_t ticket(self) noexcept:
+        return self.ring.filling
+
+    cdef uint64_t done(self) noexcept:
+        return self.ring.written if self.is_interval else self.ring.committed
+
+    cdef int note_room(self, str trouble) except -1:
+        """Decide whether publishes are taken from now on. trouble: why there is no checkpoint, or ""."""
+        if self.ring.failed:
+            self.refusal = "the commit log cannot be written until a restart"
+        elif not trouble or self.ring.fill() < FULL_SHARE:
+            self.refusal = None
+        else:
+            self.refusal = f"the commit log is full, and there is no checkpoint: {trouble}"
+        return 0
+
+
+cdef class QueueLog:
+    """The records of one queue."""
+
+    def __init__(self, EventLog log not None, uint32_t number):
+        self.log = log
+        self.number = number
+
+    cdef bint publish(self, Message *message, uint16_t attempts, int64_t due_ns, bint is_spread) except -1:
+        """Return whether the log has it."""
+        cdef char *out = self.log.append(PUBLISHED, SPREAD if is_spread else 0, attempts, self.number,
+                                         PUBLISHED_SIZE + message.size)
+        if out is not NULL:
+            put_published(out, message, due_ns)
+            memcpy(out + PUBLISHED_SIZE, message.body, message.size)
+        return out is not NULL
+
+    cdef int finish(self, uint64_t id, uint64_t index) except -1:
+        cdef char *out = self.log.append(FINISHED, 0, 0, self.number, 16)
+        if out is not NULL:
+            put_number(out, id)
+            put_number(out + 8, index)
+        return 0
+
+    cdef bint take_over(self, Message *message, uint64_t index, uint16_t attempts, int64_t due_ns) except -1:
+        """The log keeps a message from now on that has a record in a file; False: the file still does."""
+        cdef size_t mark = self.log.ring.used
+        self.finish(message.id, index)
+        if self.publish(message, attempts, due_ns, False):
+            return True
+        self.log.ring.cut(mark)
+        return False
+
+    cdef int give_back(self, uint64_t id, uint16_t attempts, int64_t due_ns) except -1:
+        cdef char *out = self.log.append(RETURNED, 0, attempts, self.number, 16)
+        if out is not NULL:
+            put_number(out, id)
+            put_number(out + 8, <uint64_t> due_ns)
+        return 0
+
+    cdef int empty(self) except -1:
+        self.log.append(EMPTIED, 0, 0, self.number, 0)
+        return 0
+
+    cdef int delete(self, str name) except -1:
+        """With its name: a start removes what is left of its files even if nothing else tells of it."""
+        cdef bytes text = name.encode()
+        cdef char *out = self.log.append(DELETED, 0, 0, self.number, len(text))
+        if out is not NULL:
+            memcpy(out, <const char *> text, len(text))
+        return 0
+
+    cdef int place(self, Place cursor, Place written) except -1:
+        cdef char *out = self.log.append(PLACED, 0, 0, self.number, 48)
+        if out is not NULL:
+            put_place(out, cursor)
+            put_place(out + 24, written)
+        return 0
