@@ -61,6 +61,58 @@ def test_a_sync_speaks_of_what_was_there_when_it_began():
     assert (files(disk, NONE), files(disk, ALL)) == ({DATA_NAME: b"1"}, {DATA_NAME: b"12"})
 
 
+def sync_written(data, offset=0, inode=FILE, thread=1):
+    return (log.SYNC_WRITE_BEGAN, inode, offset, 0, "", "", data, thread)
+
+
+def test_a_write_that_syncs_itself_is_pending_until_it_returns():
+    first = [made(DATA_NAME), *synced(FOLDER), written(b"0123"), *synced(FILE)]
+    disk = play(*first, sync_written(b"56", offset=1))
+    assert (files(disk, NONE), files(disk, ALL)) == ({DATA_NAME: b"0123"}, {DATA_NAME: b"0563"})
+    assert disk.under_way(disk.files[FILE])
+    disk.apply(Call(log.SYNC_WRITE_ENDED, 1, 0, 0, FILE, 1, 0, 0, "", "", b""))
+    assert files(disk, NONE) == {DATA_NAME: b"0563"}
+    assert not disk.under_way(disk.files[FILE])
+
+
+def test_a_write_that_syncs_itself_says_nothing_of_others():
+    end = (log.SYNC_WRITE_ENDED, FILE, 4, 0)
+    disk = play(
+        made(DATA_NAME), *synced(FOLDER), written(b"0123"), sync_written(b"5", offset=4), end
+    )
+    assert files(disk, NONE) == {DATA_NAME: b"\0\0\0\x005"}
+    with pytest.raises(ValueError, match="not synced"):
+        play(made(DATA_NAME), written(b"0123"), sync_written(b"5"), (log.SYNC_WRITE_ENDED, FILE))
+
+
+def test_a_sync_of_a_file_may_overtake_a_write_that_syncs_itself():
+    disk = play(
+        made(DATA_NAME),
+        *synced(FOLDER),
+        sync_written(b"5"),
+        *synced(FILE),
+        (log.SYNC_WRITE_ENDED, FILE),
+    )
+    assert files(disk, NONE) == {DATA_NAME: b"5"}
+
+
+def test_a_folder_has_names_of_its_own():
+    inner = 4
+    first = [(log.FOLDER_MADE, inner, 0, 0, "f.new"), made("f.new/a"), written(b"1"), *synced(FILE)]
+    disk = play(*first, *synced(FOLDER))
+    assert files(disk, NONE) == {}
+    assert make_state(disk, NONE, DICE).folders == ["f.new"]
+    disk = play(*first, *synced(inner), (log.RENAMED, 0, 0, 0, "f.new", "f"))
+    assert (files(disk, NONE), files(disk, ALL)) == ({}, {"f/a": b"1"})
+    disk = play(*first, *synced(inner), (log.RENAMED, 0, 0, 0, "f.new", "f"), *synced(FOLDER))
+    assert files(disk, NONE) == {"f/a": b"1"}
+    for kind, name in ((log.UNLINKED, "f/a"), (log.FOLDER_REMOVED, "f")):
+        disk.apply(Call(kind, 1, 0, 0, 0, 0, 0, 0, name, "", b""))
+    state = make_state(disk, ALL, DICE)
+    assert (state.files, state.folders) == ({}, [])
+    assert files(disk, NONE) == {"f/a": b"1"}
+
+
 def test_side_files_may_get_there_before_the_data_and_after_it():
     disk = play(
         made(DATA_NAME),

@@ -1,6 +1,7 @@
 """kill -9 under load, again and again: what was answered by OK is there, what was finished is not.
 
-The promise belongs to --mem-queue-size=0 --sync-every=1, where OK means "on the disk".
+The promise belongs to --mem-queue-size=0 --sync-every=1, where OK means "on the disk", and to --durable=always and
+interval, where it means "in the log".
 """
 
 import collections
@@ -11,13 +12,17 @@ import time
 
 import pytest
 
+from durability.crash import modes
 from support.server import start_nsqd
 from support.web import post, topic_stats
 from support.wire import ERROR, HEARTBEAT, MESSAGE, Client, encode_command, encode_messages
 from support.wire import decode_message as decode
 
 ROUNDS = 20
-FLAGS = ("--mem-queue-size=0", "--sync-every=1", "--max-bytes-per-file=65536")
+FLAGS = (*modes.PAIR.flags, "--max-bytes-per-file=65536")
+MODES = [modes.PAIR, modes.ALWAYS, modes.INTERVAL]
+# Little memory, so that the files and the log both have a part.
+LOG_FLAGS = ("--mem-queue-size=20", "--max-bytes-per-file=65536")
 TOPIC = "kill"
 CHANNELS = ("a", "b")
 WINDOW = 20
@@ -160,8 +165,12 @@ def until_killed(ledger, run, address):
         ledger.time_to_kill.set()
 
 
-def one_round(folder, ledger, source):
-    with start_nsqd("nsqfast", folder, *FLAGS) as server:
+def flags_of(mode):
+    return (*mode.flags, *LOG_FLAGS) if mode.has_log else FLAGS
+
+
+def one_round(folder, ledger, source, flags):
+    with start_nsqd("nsqfast", folder, *flags) as server:
         for channel in CHANNELS:
             post(server.http, f"/topic/create?topic={TOPIC}")
             post(server.http, f"/channel/create?topic={TOPIC}&channel={channel}")
@@ -208,25 +217,27 @@ def drain(server, ledger, channel):
 @pytest.mark.soak
 @pytest.mark.slow
 @pytest.mark.timeout(150)
-def test_nothing_accepted_is_lost_and_nothing_finished_returns(tmp_path):
-    kill_again_and_again(tmp_path, 0)
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
+def test_nothing_accepted_is_lost_and_nothing_finished_returns(tmp_path, mode):
+    kill_again_and_again(tmp_path, 0, mode)
 
 
 @pytest.mark.trust
 @pytest.mark.timeout(300)
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
 @pytest.mark.parametrize("batch", range(1, 26))
-def test_five_hundred_kills(tmp_path, batch):
-    kill_again_and_again(tmp_path, batch)
+def test_five_hundred_kills(tmp_path, batch, mode):
+    kill_again_and_again(tmp_path, batch, mode)
 
 
-def kill_again_and_again(tmp_path, batch):
+def kill_again_and_again(tmp_path, batch, mode):
     seed = int(os.environ.get("NSQFAST_SEED", random.randrange(1 << 32)))
     print(f"NSQFAST_SEED={seed}")
     source = random.Random(seed + batch)
     ledger = Ledger()
     for _ in range(ROUNDS):
-        one_round(tmp_path, ledger, source)
-    with start_nsqd("nsqfast", tmp_path, *FLAGS) as server:
+        one_round(tmp_path, ledger, source, flags_of(mode))
+    with start_nsqd("nsqfast", tmp_path, *flags_of(mode)) as server:
         for channel in CHANNELS:
             missing = drain(server, ledger, channel)
             assert not missing, f"{channel}: {len(missing)} lost: {sorted(missing)[:5]}"
@@ -239,9 +250,11 @@ def kill_again_and_again(tmp_path, batch):
 
 
 @pytest.mark.slow
-def test_killed_with_everything_in_flight_or_deferred(tmp_path):
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
+def test_killed_with_everything_in_flight_or_deferred(tmp_path, mode):
     """The smallest form of the promise, without load: each kind of waiting once."""
-    with start_nsqd("nsqfast", tmp_path, *FLAGS) as server, Client(server.tcp) as client:
+    flags = flags_of(mode)
+    with start_nsqd("nsqfast", tmp_path, *flags) as server, Client(server.tcp) as client:
         client.sub(TOPIC, "a", 3)
         client.mpub(TOPIC, [b"finished", b"requeued", b"deferred", b"flying", b"queued"])
         first = {message.body: message for message in client.read_messages(3)}
@@ -256,7 +269,7 @@ def test_killed_with_everything_in_flight_or_deferred(tmp_path):
         client.pub(TOPIC, b"proof")
         server.kill()
     expected = {b"requeued", b"flying", b"queued", b"published late", b"proof", b"deferred"}
-    with start_nsqd("nsqfast", tmp_path, *FLAGS) as server, Client(server.tcp) as client:
+    with start_nsqd("nsqfast", tmp_path, *flags) as server, Client(server.tcp) as client:
         counts = topic_stats(server.http, TOPIC)["channels"]["a"]
         assert counts["depth"] + counts["deferred_count"] == len(expected)
         client.sub(TOPIC, "a", 100)

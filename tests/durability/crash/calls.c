@@ -1,9 +1,11 @@
-/* Preloaded into a broker: writes down every call that changes files of one folder, in order, with its times.
+/* Preloaded into a broker: writes down every call that changes files of one folder, or of a folder right in it, in
+ * order, with its times.
  *
  * NSQ_CALLS_FOLDER names the folder (absolute), NSQ_CALLS_LOG the file to append to. A record is `struct record`, then
  * the two names and the data. Files are known by their inode number; `created` tells when a number means a new file.
  * All calls but the fsyncs run under one lock, so their order in the log is the order in which they happened. An fsync
- * has two records, its begin and its end: it speaks of what was there when it began.
+ * has two records, its begin and its end: it speaks of what was there when it began. So has a write to a file that was
+ * opened with O_DSYNC: it is known from its begin on, and on disk at its end.
  *
  * Stores into shared mappings are no calls: whenever something else is written down, each mapping that has changed
  * since is written down first, whole.
@@ -39,6 +41,10 @@ enum kind {
     UNLINKED = 'U',
     LINKED = 'L',
     STORED = 'M', /* data = the whole mapping */
+    SYNC_WRITE_BEGAN = 'w', /* a = offset, data */
+    SYNC_WRITE_ENDED = 'd', /* of the same thread and file */
+    FOLDER_MADE = 'D',
+    FOLDER_REMOVED = 'R',
 };
 
 struct record {
@@ -117,7 +123,7 @@ static int status_of(int fd, struct stat *status) {
     return is_ours;
 }
 
-/* The name within the folder ("" for the folder itself), or NULL. */
+/* The name within the folder ("" for the folder itself), or NULL; a name with a slash is in a folder of it. */
 static const char *name_in(int directory, const char *path, char room[PATH_MAX * 2]) {
     int before = errno;
     char link[64];
@@ -138,9 +144,10 @@ static const char *name_in(int directory, const char *path, char room[PATH_MAX *
         return NULL;
     if (room[folder_size] == 0)
         return room + folder_size;
-    if (room[folder_size] != '/' || strchr(room + folder_size + 1, '/') != NULL)
+    if (room[folder_size] != '/')
         return NULL;
-    return room + folder_size + 1;
+    char *slash = strchr(room + folder_size + 1, '/');
+    return slash != NULL && strchr(slash + 1, '/') != NULL ? NULL : room + folder_size + 1;
 }
 
 /* ---- writing down */
@@ -332,10 +339,17 @@ static void note_write(uint64_t begun_ns, int fd, const void *data, ssize_t done
         note(WRITTEN, begun_ns, &status, offset, 0, NULL, NULL, data, (size_t)done);
 }
 
+static int is_sync_write(int fd) {
+    int flags = fcntl(fd, F_GETFL);
+    return flags >= 0 && (flags & O_DSYNC);
+}
+
 ssize_t write(int fd, const void *data, size_t size) {
     struct stat status;
     if (!status_of(fd, &status))
         return syscall(SYS_write, fd, data, size);
+    if (is_sync_write(fd))
+        abort(); /* not understood without an offset */
     uint64_t begun_ns = enter_change();
     ssize_t done = syscall(SYS_write, fd, data, size);
     int error = errno;
@@ -345,10 +359,28 @@ ssize_t write(int fd, const void *data, size_t size) {
     return done;
 }
 
+/* Others go on meanwhile. One that fails, or is short, is not understood. */
+static ssize_t pwrite_synced(int fd, const void *data, size_t size, off64_t offset, struct stat *status) {
+    uint64_t begun_ns = enter_change();
+    note(SYNC_WRITE_BEGAN, begun_ns, status, offset, 0, NULL, NULL, data, size);
+    leave();
+    ssize_t done = syscall(SYS_pwrite64, fd, data, size, offset);
+    if (done != (ssize_t)size)
+        abort();
+    pthread_mutex_lock(&lock);
+    check_mappings();
+    fstat(fd, status);
+    note(SYNC_WRITE_ENDED, begun_ns, status, offset, 0, NULL, NULL, NULL, 0);
+    leave();
+    return done;
+}
+
 ssize_t pwrite64(int fd, const void *data, size_t size, off64_t offset) {
     struct stat status;
     if (!status_of(fd, &status))
         return syscall(SYS_pwrite64, fd, data, size, offset);
+    if (is_sync_write(fd))
+        return pwrite_synced(fd, data, size, offset, &status);
     uint64_t begun_ns = enter_change();
     ssize_t done = syscall(SYS_pwrite64, fd, data, size, offset);
     int error = errno;
@@ -560,9 +592,33 @@ int unlinkat(int directory, const char *path, int flags) {
     uint64_t begun_ns = enter_change();
     int failed = (int)syscall(SYS_unlinkat, directory, path, flags);
     if (!failed)
-        note(UNLINKED, begun_ns, NULL, 0, 0, name, NULL, NULL, 0);
+        note(flags & AT_REMOVEDIR ? FOLDER_REMOVED : UNLINKED, begun_ns, NULL, 0, 0, name, NULL, NULL, 0);
     leave();
     return failed;
+}
+
+int mkdirat(int directory, const char *path, mode_t mode) {
+    char room[PATH_MAX * 2];
+    struct stat status;
+    const char *name = name_in(directory, path, room);
+    if (name == NULL)
+        return (int)syscall(SYS_mkdirat, directory, path, mode);
+    uint64_t begun_ns = enter_change();
+    int failed = (int)syscall(SYS_mkdirat, directory, path, mode);
+    if (!failed && fstatat(directory, path, &status, 0) == 0) {
+        add_file(status.st_ino);
+        note(FOLDER_MADE, begun_ns, &status, 0, 0, name, NULL, NULL, 0);
+    }
+    leave();
+    return failed;
+}
+
+int mkdir(const char *path, mode_t mode) {
+    return mkdirat(AT_FDCWD, path, mode);
+}
+
+int rmdir(const char *path) {
+    return unlinkat(AT_FDCWD, path, AT_REMOVEDIR);
 }
 
 int unlink(const char *path) {

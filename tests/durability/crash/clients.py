@@ -18,17 +18,26 @@ if TYPE_CHECKING:
     from support.server import Server
     from support.wire import Message
 
-BASE_FLAGS = ("--mem-queue-size=0", "--sync-every=1")
 SECONDS_MAX = 10.0
+# Lasting, so that an answer waits for the log.
+PROOF_TOPIC = "proof"
 
 
 class Broker:
     """One that a workload may stop and start again in its folder."""
 
     def __init__(
-        self, start: Callable[[], Server], kill_signal: signal.Signals = signal.SIGKILL
+        self,
+        start: Callable[[], Server],
+        ledger: Ledger,
+        kill_signal: signal.Signals = signal.SIGKILL,
+        *,
+        has_log: bool = False,
     ) -> None:
         self._start = start
+        self._ledger = ledger
+        self._has_log = has_log
+        self._proof_count = 0
         self._kill_signal = kill_signal
         self.server = start()
 
@@ -61,10 +70,23 @@ class Broker:
         answer = post(self.http, target)
         assert answer.status == 200, answer
 
+    def prove(self, client: Client) -> None:
+        """Have a publish answered behind all that the client has sent: that was processed, and is in the log."""
+        topic, body = BARRIER_TOPIC, b"-"
+        if self._has_log:
+            self._proof_count += 1
+            topic, body = PROOF_TOPIC, b"proof-%d" % self._proof_count
+            self._ledger.sent(body)
+        assert client.ask("PUB", topic, body=body) == b"OK"
+        if self._has_log:
+            self._ledger.accepted([body], [topic])
+
     def make(self, topic: str, *channels: str) -> None:
         self.ask("/topic/create", topic)
+        self._ledger.named(topic)
         for channel in channels:
             self.ask("/channel/create", topic, channel)
+            self._ledger.named(f"{topic}:{channel}")
 
     def drop(self, ledger: Ledger, path: str, topic: str, *channels: str) -> None:
         """/…/empty or /…/delete: of the channel, or of the topic with its channels."""
@@ -73,6 +95,8 @@ class Broker:
         if not is_channel:
             targets.append(topic)
         for target in targets:
+            if path.endswith("/delete"):
+                ledger.unnamed(target)
             ledger.dropped(target)
         self.ask(path, topic, channels[0] if is_channel else "")
         for target in targets:
@@ -86,6 +110,8 @@ class Broker:
         takes = action in ("drop", "move")
         for body in bodies if takes else ():
             ledger.finish_sent(source, body)
+        for body in bodies if action == "requeue" else ():
+            ledger.due(source, body, 0)
         more = f"&filter={needle}" + (f"&to={to.split(':', maxsplit=1)[0]}" if to else "")
         # What is in flight comes last: its consumer gets others then, and none of those is left.
         for state in ("ready", "deferred", "in_flight"):
@@ -119,11 +145,11 @@ class Publisher:
         self.targets = [f"{self.topic}:{channel}" for channel in channels] or [self.topic]
         return self
 
-    def _bodies(self, count: int) -> list[bytes]:
+    def _bodies(self, count: int, size: int = 0) -> list[bytes]:
         bodies = []
         for _ in range(count):
             self.number += 1
-            padding = self.random.randrange(40, 300)
+            padding = size or self.random.randrange(40, 300)
             bodies.append(b"%s-%d-" % (self.prefix, self.number) + b"." * padding + b"!")
         self.ledger.sent(*bodies)
         return bodies
@@ -133,22 +159,25 @@ class Publisher:
         assert answer == b"OK", answer
         self.ledger.accepted(bodies, self.targets)
 
-    def pub(self, count: int = 1) -> None:
-        for body in self._bodies(count):
+    def pub(self, count: int = 1, size: int = 0) -> None:
+        for body in self._bodies(count, size):
             self.client.command("PUB", self.topic, body=body)
             self._heard([body])
 
     def mpub(self, *counts: int) -> None:
         for count in counts:
             bodies = self._bodies(count)
+            self.ledger.together(bodies)
             self.client.command("MPUB", self.topic, body=encode_messages(bodies))
             self._heard(bodies)
 
     def defer(self, count: int, delay_ms_max: int) -> None:
         """DPUB, each for a while of its own."""
         for body in self._bodies(count):
-            delay = str(self.random.randrange(10, delay_ms_max))
-            self.client.command("DPUB", self.topic, delay, body=body)
+            delay_ms = self.random.randrange(10, delay_ms_max)
+            for target in self.targets:
+                self.ledger.due(target, body, time.time_ns() + delay_ms * 1_000_000)
+            self.client.command("DPUB", self.topic, str(delay_ms), body=body)
             self._heard([body])
 
     def window(self, count: int, width: int, halfway: Callable[[], object] = lambda: None) -> None:
@@ -168,12 +197,26 @@ class Publisher:
 class Consumer:
     """One subscription; what it finishes is written down before the FIN leaves."""
 
-    def __init__(self, broker: Broker, ledger: Ledger, topic: str, channel: str, rdy: int) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        ledger: Ledger,
+        topic: str,
+        channel: str,
+        rdy: int,
+        msg_timeout_ms: int = 0,
+    ) -> None:
+        self.broker = broker
         self.ledger = ledger
         self.target = f"{topic}:{channel}"
         self.client = Client(broker.tcp, seconds_max=SECONDS_MAX)
+        if msg_timeout_ms:
+            self.client.identify(msg_timeout=msg_timeout_ms)
         self.client.sub(topic, channel, rdy)
+        ledger.named(self.target)
         self._unproved: list[bytes] = []
+        self._returned: dict[bytes, int] = {}  # what the next delivery's attempts will be, at least
+        self._due_ns: dict[bytes, int] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -182,7 +225,14 @@ class Consumer:
         self.client.close()
 
     def take(self, count: int) -> list[Message]:
-        return self.client.read_messages(count)
+        messages = self.client.read_messages(count)
+        for message in messages:
+            self._note(message)
+        return messages
+
+    def _note(self, message: Message) -> None:
+        self._returned[message.body] = message.attempts
+        self._due_ns[message.body] = 0
 
     def finish(self, messages: Iterable[Message]) -> None:
         for message in messages:
@@ -192,13 +242,19 @@ class Consumer:
 
     def requeue(self, messages: Iterable[Message], delay_ms: int = 0) -> None:
         for message in messages:
+            self._returned[message.body] = message.attempts + 1
+            self._due_ns[message.body] = time.time_ns() + delay_ms * 1_000_000
             self.client.command("REQ", message.id, str(delay_ms))
 
     def prove(self) -> None:
         """Have something answered behind the FINs and REQs: they were processed."""
-        assert self.client.ask("PUB", BARRIER_TOPIC, body=b"-") == b"OK"
-        self.ledger.finish_confirmed(self.target, *self._unproved)
-        self._unproved = []
+        self.broker.prove(self.client)
+        self.ledger.finish_confirmed(self.target, *self._unproved, by_publish=True)
+        for body, attempts in self._returned.items():
+            self.ledger.returned(self.target, body, attempts)
+        for body, due_ns in self._due_ns.items():
+            self.ledger.due(self.target, body, due_ns)
+        self._unproved, self._returned, self._due_ns = [], {}, {}
 
     def take_distinct(self, bodies: Iterable[bytes]) -> list[Message]:
         """Until each of these has come at least once; of each, the last delivery."""
@@ -206,5 +262,6 @@ class Consumer:
         latest: dict[bytes, Message] = {}
         while not wanted <= latest.keys():
             message = self.client.read_message()
+            self._note(message)
             latest[message.body] = message
         return [latest[body] for body in wanted]

@@ -23,6 +23,12 @@ FINISH_SENT = "finish sent"
 FINISH_CONFIRMED = "finish confirmed"
 DROPPED = "dropped"
 DROP_ANSWERED = "drop answered"
+# What only a broker with a commit log keeps: see owed.py.
+TOGETHER = "published together"
+RETURNED = "returned"
+DUE = "due"
+NAMED = "named"
+UNNAMED = "unnamed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +37,9 @@ class Fact:
     kind: str
     target: str
     body: bytes = b""
+    # FINISH_CONFIRMED: 1 if by an OK to a publish behind it; TOGETHER: of the publish; RETURNED: least attempts of the
+    # next delivery; DUE: wall time in ns before which it must not come.
+    number: int = 0
 
 
 def topic_of(target: str) -> str:
@@ -79,10 +88,10 @@ class Ledger:
         self._lock = threading.Lock()
         self.facts: list[Fact] = list(facts)
 
-    def _note(self, kind: str, target: str, bodies: Iterable[bytes]) -> None:
+    def _note(self, kind: str, target: str, bodies: Iterable[bytes], number: int = 0) -> None:
         with self._lock:
             now_ns = time.monotonic_ns()
-            self.facts += [Fact(now_ns, kind, target, body) for body in bodies]
+            self.facts += [Fact(now_ns, kind, target, body, number) for body in bodies]
 
     # -- written by clients
 
@@ -100,9 +109,9 @@ class Ledger:
         """Before its FIN is sent."""
         self._note(FINISH_SENT, target, [body])
 
-    def finish_confirmed(self, target: str, *bodies: bytes) -> None:
+    def finish_confirmed(self, target: str, *bodies: bytes, by_publish: bool = False) -> None:
         """A later answer on the same connection proved that the FIN was processed."""
-        self._note(FINISH_CONFIRMED, target, bodies)
+        self._note(FINISH_CONFIRMED, target, bodies, int(by_publish))
 
     def dropped(self, target: str) -> None:
         """Before its empty or delete is asked for."""
@@ -111,6 +120,26 @@ class Ledger:
     def drop_answered(self, target: str) -> None:
         """Afterwards: what is sent from now on is not meant."""
         self._note(DROP_ANSWERED, target, [b""])
+
+    def together(self, bodies: Iterable[bytes]) -> None:
+        """Before one command publishes them, all or none."""
+        self._note(TOGETHER, "", bodies, len(self.facts))
+
+    def returned(self, target: str, body: bytes, attempts: int) -> None:
+        """An OK to a publish behind it proved that the next delivery has so many attempts at least."""
+        self._note(RETURNED, target, [body], attempts)
+
+    def due(self, target: str, body: bytes, wall_ns: int) -> None:
+        """It must not come before; 0: it may at any time. A DPUB: before it is sent; a REQ: when it is proved."""
+        self._note(DUE, target, [body], wall_ns)
+
+    def named(self, target: str) -> None:
+        """The broker has answered that it exists."""
+        self._note(NAMED, target, [b""])
+
+    def unnamed(self, target: str) -> None:
+        """Before its deletion is asked for."""
+        self._note(UNNAMED, target, [b""])
 
     # -- asked by a judge
 

@@ -23,6 +23,9 @@ HEAD = struct.Struct("<IIiIIIQQQqqq")
 OPENED, WRITTEN, CUT, ALLOCATED, STORED = "O", "W", "T", "A", "M"
 SYNC_BEGAN, SYNC_ENDED = "<", ">"
 RENAMED, UNLINKED, LINKED = "N", "U", "L"
+# A write that is on disk when it returned: known from its begin on.
+SYNC_WRITE_BEGAN, SYNC_WRITE_ENDED = "w", "d"
+FOLDER_MADE, FOLDER_REMOVED = "D", "R"
 
 
 @dataclass(slots=True)

@@ -20,8 +20,8 @@ import time
 from typing import TYPE_CHECKING, BinaryIO
 
 from durability.crash import dying
-from durability.crash.clients import BASE_FLAGS
 from durability.crash.found import Found, Request
+from durability.crash.modes import PAIR
 from nsqfast.nsqd.http_api import HttpApi
 from nsqfast.nsqd.options import parse
 from nsqfast.nsqd.server import Server
@@ -34,6 +34,8 @@ HOUR_NS = 3600 * 1_000_000_000
 SECONDS_MAX = 20
 # Once nothing new came for that many turns of a loop that has nothing to do, there is nothing.
 STILL_TURNS = 3
+# As long as what is due has time to come before the clock is put forward.
+DUE_TURNS = 10
 # The clock is put forward by an hour, for what is deferred: no heartbeat is missed meanwhile.
 RARE_HEARTBEATS = b'{"heartbeat_interval":360000000}'
 FLAGS = (
@@ -66,6 +68,8 @@ class Readers:
         self.found = found
         self.peers: dict[str, Peer] = {}
         for topic in registry.topics.sorted():
+            found.names.add(topic.name)
+            found.names |= {f"{topic.name}:{channel.name}" for channel in topic.channels()}
             if not topic.channels():
                 topic.channel("crash")
             topic.unpause()
@@ -80,8 +84,12 @@ class Readers:
         """Whether something came."""
         has_come = False
         for target, peer in self.peers.items():
-            bodies = [data[26:] for kind, data in peer.receive() if kind == 2]
+            messages = [data for kind, data in peer.receive() if kind == 2]
+            bodies = [data[26:] for data in messages]
             self.found.bodies.setdefault(target, []).extend(bodies)
+            attempts = self.found.attempts.setdefault(target, {})
+            for data in messages:
+                attempts[data[26:]] = int.from_bytes(data[8:10], "big")
             has_come = has_come or bool(bodies)
         return has_come
 
@@ -106,8 +114,15 @@ async def read_all(request: Request, found: Found) -> None:
     if request.start_only:
         return
     readers = Readers(server.registry, found)
-    still = 0
     end = time.monotonic() + SECONDS_MAX / 2
+    if request.is_timed:
+        still = 0
+        while time.monotonic() < end and still < DUE_TURNS:
+            await asyncio.sleep(0.001)
+            still = 0 if readers.turn() else still + 1
+        found.due_ns = time.time_ns()
+        found.due = {target: set(bodies) for target, bodies in found.bodies.items()}
+    still = 0
     while time.monotonic() < end and still < STILL_TURNS:
         # An fsync that is waited for ends in a thread.
         await asyncio.sleep(0.001 if still or readers.waiting() else 0)
@@ -159,7 +174,7 @@ def answer(request: Request) -> Found:
 async def warm_up() -> None:
     """Start and stop once, so that no child has to import anything."""
     with tempfile.TemporaryDirectory() as folder:
-        server = await start(Request(folder, BASE_FLAGS))
+        server = await start(Request(folder, PAIR.flags))
         server.registry.topics.ensure("warm").put(b"up")
         readers = Readers(server.registry, Found())
         while readers.waiting():

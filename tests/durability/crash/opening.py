@@ -14,9 +14,9 @@ import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
-from durability.crash.clients import BASE_FLAGS
 from durability.crash.found import Found, Request
 from durability.crash.ledger import topic_of
+from durability.crash.modes import PAIR
 from support.server import ROOT, start_nsqd
 from support.web import post, stats
 from support.wire import Client
@@ -60,15 +60,16 @@ class Opener:
     def open(
         self,
         folder: Path,
-        flags: tuple[str, ...] = BASE_FLAGS,
+        flags: tuple[str, ...] = PAIR.flags,
         *,
         die_at: int = 0,
         start_only: bool = False,
+        is_timed: bool = False,
     ) -> Found:
         """All that comes out of the folder, which is changed by it as by a start and a kill -9."""
         assert self._process.stdin
         assert self._process.stdout
-        request = Request(str(folder), flags, die_at, start_only)
+        request = Request(str(folder), flags, die_at, start_only, is_timed)
         pickle.dump(request, self._process.stdin)
         self._process.stdin.flush()
         found = pickle.load(self._process.stdout)
@@ -79,7 +80,7 @@ class Opener:
 def open_with_program(
     implementation: str,
     folder: Path,
-    flags: tuple[str, ...] = BASE_FLAGS,
+    flags: tuple[str, ...] = PAIR.flags,
     prepare: Callable[[], None] | None = None,
 ) -> Found:
     """The same by a real nsqd ("nsqfast" or "go") that is killed afterwards."""
@@ -121,11 +122,12 @@ def _take_all(address: tuple[str, int], topic: str, channel: str) -> list[bytes]
 
 @dataclass(slots=True)
 class Verdict:
-    """`missing` and `returned` by target; `foreign` was never published."""
+    """`missing` and `returned` by target; `foreign` was never published; `broken`: what a log promises besides."""
 
     missing: dict[str, set[bytes]] = field(default_factory=dict)
     returned: dict[str, set[bytes]] = field(default_factory=dict)
     foreign: set[bytes] = field(default_factory=set)
+    broken: list[str] = field(default_factory=list)
     error: str = ""
 
     @property
@@ -138,12 +140,13 @@ class Verdict:
 
     def __bool__(self) -> bool:
         """Whether something is wrong."""
-        return bool(self.missing or self.returned or self.foreign or self.error)
+        return bool(self.missing or self.returned or self.foreign or self.broken or self.error)
 
     def __str__(self) -> str:
         return (
             f"missing {_counts(self.missing)}, finished and back {_counts(self.returned)}, "
             f"never published {len(self.foreign)}{', ' + self.error if self.error else ''}"
+            f"{', ' + '; '.join(self.broken[:4]) if self.broken else ''}"
         )
 
 

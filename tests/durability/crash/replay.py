@@ -14,13 +14,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from durability.crash import workloads
+from durability.crash import log, workloads
 from durability.crash.boots import make_boot
-from durability.crash.clients import BASE_FLAGS
 from durability.crash.disk import Disk
 from durability.crash.ledger import Ledger
 from durability.crash.log import library, read_calls, watch
+from durability.crash.modes import PAIR
 from durability.crash.opening import Opener, clear, judge, open_with_program
+from durability.crash.owed import log_owed
 from durability.crash.states import ALL, DATA, KILL, NONE, RANDOM, SIDE, START, State, make_state
 from support.server import start_nsqd
 
@@ -29,10 +30,13 @@ if TYPE_CHECKING:
 
     from durability.crash.found import Found
     from durability.crash.log import Call
+    from durability.crash.modes import Mode
     from durability.crash.opening import Verdict
     from support.server import Server
 
 KINDS = (KILL, ALL, NONE, SIDE, DATA, START, RANDOM, RANDOM)
+# Where a power cut is only to be survived.
+KINDS_WITHOUT_POWER = (KILL, START, RANDOM)
 # No multiple of the number of kinds: each has its turn.
 PROGRAM_EVERY = 51
 
@@ -45,22 +49,37 @@ class Recording:
     ledger: Ledger
     calls: list[Call]
     end_ns: int
+    mode: Mode = PAIR
+    flags: tuple[str, ...] = PAIR.flags
+    # The calls between which crashes are looked at; None: all.
+    only: range | None = None
+
+    def opening_flags(self) -> tuple[str, ...]:
+        """Of the broker that opens its states: a log's queues are as long in memory, and as small in files, again."""
+        return self.flags if self.mode.has_log else self.mode.flags
 
 
-def record(name: str, place: Path, seed: int) -> Recording:
+def record(name: str, place: Path, seed: int, mode: Mode = PAIR) -> Recording:
     """Run the workload under the recorder."""
     folder, log_path = clear(place / "data"), place / "calls.log"
     log_path.unlink(missing_ok=True)
     ledger = Ledger()
-    flags = workloads.flags_of(name)
+    flags = workloads.flags_of(name, mode)
 
     def start() -> Server:
         return start_nsqd("nsqfast", folder, *flags, prepare=watch(folder, log_path))
 
-    workloads.run(name, start, ledger, seed, signal.SIGPWR)
-    recording = Recording(name, ledger, list(read_calls(log_path)), time.monotonic_ns())
+    workloads.run(name, start, ledger, seed, signal.SIGPWR, mode)
+    title = f"{name} {mode.name}" if mode.has_log else name
+    calls = list(read_calls(log_path))
+    recording = Recording(title, ledger, calls, time.monotonic_ns(), mode, flags)
     check_calls(recording, folder)
     return recording
+
+
+def is_checkpoint(call: Call) -> bool:
+    """Whether it ends one of a commit log."""
+    return call.kind == log.RENAMED and call.other.endswith("/carried")
 
 
 def check_calls(recording: Recording, folder: Path, unfinished_max: int = 0) -> None:
@@ -68,12 +87,26 @@ def check_calls(recording: Recording, folder: Path, unfinished_max: int = 0) -> 
     disk = Disk()
     for call in recording.calls:
         disk.apply(call)
-    real = {path.name: path.read_bytes() for path in folder.iterdir()}
-    replayed = {name: bytes(file.content) for name, file in disk.names.items()}
+    paths = [path for path in folder.rglob("*") if path.is_file()]
+    real = {str(path.relative_to(folder)): path.read_bytes() for path in paths}
+    replayed = {name: bytes(file.content) for name, file in disk.files_now().items()}
     different = sorted(n for n in real.keys() | replayed.keys() if real.get(n) != replayed.get(n))
+    different = [n for n in different if not _is_under_way(disk, n, real.get(n))]
     # A mapping's last stores are in no call's record.
     different = [n for n in different if not n.endswith(".acks.dat")]
     assert len(different) <= unfinished_max, f"the recorder missed calls that changed {different}"
+
+
+def _is_under_way(disk: Disk, name: str, real: bytes | None) -> bool:
+    """Whether the kill came in the middle of writes past the kernel's cache, and all the rest is as it should be."""
+    file = disk.files_now().get(name)
+    writes = disk.under_way(file) if file else []
+    if file is None or real is None or not writes:
+        return False
+    mended = bytearray(real)
+    for write in writes:
+        write.apply(mended)
+    return mended == file.content
 
 
 @dataclass(slots=True)
@@ -86,18 +119,31 @@ class Moment:
     disk: Disk
 
 
+def choose(boundaries: list[int], count_max: int, seed: int) -> set[int]:
+    if len(boundaries) <= count_max:
+        return set(boundaries)
+    step = len(boundaries) / count_max
+    first = random.Random(seed).random()
+    return {boundaries[int((number + first) * step)] for number in range(count_max)}
+
+
 def moments(
     recording: Recording, count_max: int, seed: int, *, ext4_names: bool = False
 ) -> Iterator[Moment]:
     """Boundaries, evenly chosen, others with each seed. The disk is the same object each time."""
     probe = Disk()
     boundaries = [n for n, call in enumerate(recording.calls) if probe.apply(call)]
-    chosen = set(boundaries)
-    if len(boundaries) > count_max:
-        step = len(boundaries) / count_max
-        first = random.Random(seed).random()
-        chosen = {boundaries[int((number + first) * step)] for number in range(count_max)}
     until = dict(pairwise(boundaries))
+    if recording.only is not None:
+        boundaries = [n for n in boundaries if n in recording.only]
+    chosen = choose(boundaries, count_max, seed)
+    if recording.mode.has_log:
+        # Most calls write the log: those to all other files, as at a checkpoint, get as many of the moments.
+        log_writes = {log.SYNC_WRITE_BEGAN, log.SYNC_WRITE_ENDED}
+        others = [n for n in boundaries if recording.calls[n].kind not in log_writes]
+        chosen = choose(others, count_max // 2, seed)
+        left = sorted(set(boundaries) - set(others))
+        chosen |= choose(left, count_max - len(chosen), seed)
     disk = Disk(ext4_names=ext4_names)
     for number, call in enumerate(recording.calls):
         disk.apply(call)
@@ -121,6 +167,7 @@ class Tally:
     lost_messages_max: int = 0
     returned_states: int = 0
     foreign_states: int = 0
+    broken_states: int = 0
     other_states: int = 0
     failures: list[str] = field(default_factory=list)
 
@@ -134,6 +181,7 @@ class Tally:
             self.lost_messages_max = max(self.lost_messages_max, verdict.missing_count)
         self.returned_states += bool(verdict.returned)
         self.foreign_states += bool(verdict.foreign)
+        self.broken_states += bool(verdict.broken)
         self.other_states += bool(verdict.error)
         self.failures.append(
             f"{self.name}: {state.kind} after call {moment.number} ({call}): {verdict}"
@@ -147,8 +195,32 @@ class Tally:
             f"messages lost in {self.lost_states.total()}{f' ({kinds})' if kinds else ''}, "
             f"{self.lost_messages} in all, at most {self.lost_messages_max}; "
             f"finished came back in {self.returned_states}, never published in {self.foreign_states}, "
-            f"other errors in {self.other_states}"
+            f"other promises of a log broken in {self.broken_states}, other errors in {self.other_states}"
         )
+
+
+class Judges:
+    """What is owed at a moment. With a log the disk alone decides, so a kill may as well come right before the next
+    call."""
+
+    def __init__(self, recording: Recording, moment: Moment, sent: set[bytes]) -> None:
+        self.mode = recording.mode
+        self.sent = sent
+        ledger = recording.ledger
+        self.owed = ledger.must_have(moment.until_ns)
+        self.owed_kill = ledger.must_have(moment.happened_ns)
+        self.finished = ledger.must_not_have(moment.happened_ns)
+        self.log_owed = log_owed(ledger, moment.until_ns) if self.mode.has_log else None
+
+    def judge(self, kind: str, found: Found) -> Verdict:
+        if kind == KILL and self.log_owed is None:
+            return judge(found, self.owed_kill, self.finished, self.sent)
+        if kind != KILL and not self.mode.keeps_power:
+            return judge(found, {}, None, self.sent)
+        verdict = judge(found, self.owed, None, self.sent)
+        if self.log_owed is not None and not verdict.error:
+            verdict.broken = self.log_owed.judge(found)
+        return verdict
 
 
 class Examiner:
@@ -184,44 +256,41 @@ class Examiner:
         tally = Tally(recording.name)
         sent = recording.ledger.all_sent()
         known: dict[bytes, Found] = {}
-        moment_count = max(1, states_max // len(self.kinds))
+        kinds = self.kinds if recording.mode.keeps_power else KINDS_WITHOUT_POWER
+        moment_count = max(1, states_max // len(kinds))
         for moment in moments(recording, moment_count, seed, ext4_names=self.ext4_names):
             tally.boundaries += 1
-            owed = recording.ledger.must_have(moment.until_ns)
-            owed_kill = recording.ledger.must_have(moment.happened_ns)
-            finished = recording.ledger.must_not_have(moment.happened_ns)
-            for number, kind in enumerate(self.kinds):
+            judges = Judges(recording, moment, sent)
+            for number, kind in enumerate(kinds):
                 dice = random.Random(f"{seed} {recording.name} {moment.number} {number}")
                 state = make_state(moment.disk, kind, dice)
                 digest = state.digest()
                 if digest not in known:
-                    known[digest] = self.open(state)
+                    known[digest] = self.open(state, recording)
                     tally.opened += 1
-                if kind == KILL:
-                    verdict = judge(known[digest], owed_kill, finished, sent)
-                else:
-                    verdict = judge(known[digest], owed, None, sent)
+                verdict = judges.judge(kind, known[digest])
                 tally.add(state, moment, recording.calls[moment.number], verdict)
                 if tally.states % PROGRAM_EVERY == 0 and not state.die_at:
                     tally.programs += 1
-                    self.compare(state, known[digest], tally)
+                    self.compare(state, recording, known[digest], tally)
         return tally
 
-    def open(self, state: State) -> Found:
+    def open(self, state: State, recording: Recording) -> Found:
         folder = clear(self.place / "opened")
         state.build(folder)
         opener = self.same if state.kind == KILL else self.other
+        flags = recording.opening_flags()
         if state.die_at:
             # How it ends does not matter: killed, refused to start, or up before it got that far.
-            opener.open(folder, die_at=state.die_at, start_only=True)
-        return opener.open(folder)
+            opener.open(folder, flags, die_at=state.die_at, start_only=True)
+        return opener.open(folder, flags, is_timed=recording.mode.has_log)
 
-    def compare(self, state: State, found: Found, tally: Tally) -> None:
+    def compare(self, state: State, recording: Recording, found: Found, tally: Tally) -> None:
         """The fast way of opening and the program agree."""
         folder = clear(self.place / "program")
         state.build(folder)
         prepare = None if state.kind == KILL else self.boot.enter
-        real = open_with_program("nsqfast", folder, BASE_FLAGS, prepare)
+        real = open_with_program("nsqfast", folder, recording.opening_flags(), prepare)
         if real.is_started != found.is_started:
             tally.failures.append(
                 f"{tally.name}: the program started: {real.is_started}, {real.error[-300:]}"
@@ -245,11 +314,11 @@ class GoExaminer(Examiner):
     def stop(self) -> None:
         """The same."""
 
-    def open(self, state: State) -> Found:
+    def open(self, state: State, recording: Recording) -> Found:
         folder = clear(self.place / "opened")
         state.build(folder)
-        return open_with_program("go", folder, BASE_FLAGS)
+        return open_with_program("go", folder, recording.opening_flags())
 
-    def compare(self, state: State, found: Found, tally: Tally) -> None:
+    def compare(self, state: State, recording: Recording, found: Found, tally: Tally) -> None:
         """It is the program already."""
         tally.programs = tally.opened

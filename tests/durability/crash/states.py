@@ -13,8 +13,10 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
+
+from durability.crash.disk import Folder
 
 if TYPE_CHECKING:
     import random
@@ -37,11 +39,12 @@ def is_side(name: str) -> bool:
 
 @dataclass(slots=True)
 class State:
-    """A folder's files by name, each with the mtime that it had."""
+    """A folder's files by name, each with the mtime that it had, and the folders in it."""
 
     kind: str
     files: dict[str, bytes]
     mtimes_ns: dict[str, int]
+    folders: list[str] = field(default_factory=list)
     die_at: int = (
         0  # at this call of a first start; 0: there is one start, and nothing happens to it
     )
@@ -49,6 +52,7 @@ class State:
     def digest(self) -> bytes:
         """Equal states are opened once."""
         found = hashlib.blake2b(b"%d %d" % (self.kind == KILL, self.die_at))
+        found.update(" ".join(sorted(self.folders)).encode())
         for name in sorted(self.files):
             found.update(f"{name} {len(self.files[name])} ".encode())
             found.update(self.files[name])
@@ -56,6 +60,8 @@ class State:
 
     def build(self, folder: Path) -> None:
         """Into an empty folder."""
+        for name in self.folders:
+            (folder / name).mkdir(mode=0o700)
         for name, content in self.files.items():
             path = folder / name
             path.write_bytes(content)
@@ -70,11 +76,28 @@ def state_of(
     keeps_name: Callable[[NameChange], bool],
     content_of: Callable[[str, File], bytes],
 ) -> State:
-    names = dict(disk.synced_names)
-    for change in with_those_before(disk.pending_names, keeps_name):
+    state = State(kind, {}, {})
+    _fill(state, "", disk.root, keeps_name, content_of)
+    return state
+
+
+def _fill(
+    state: State,
+    prefix: str,
+    folder: Folder,
+    keeps_name: Callable[[NameChange], bool],
+    content_of: Callable[[str, File], bytes],
+) -> None:
+    names = dict(folder.synced_names)
+    for change in with_those_before(folder.pending, keeps_name):
         change.apply(names)
-    files = {name: content_of(name, file) for name, file in names.items()}
-    return State(kind, files, {name: file.mtime_ns for name, file in names.items()})
+    for name, one in names.items():
+        if isinstance(one, Folder):
+            state.folders.append(prefix + name)
+            _fill(state, f"{prefix}{name}/", one, keeps_name, content_of)
+        else:
+            state.files[prefix + name] = content_of(prefix + name, one)
+            state.mtimes_ns[prefix + name] = one.mtime_ns
 
 
 def with_those_before(

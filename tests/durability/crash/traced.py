@@ -58,7 +58,7 @@ def record_go(name: str, place: Path, seed: int) -> Recording:
         "--http-address=127.0.0.1:0",
         *workloads.flags_of(name),
     ]
-    broker = Broker(lambda: Server(command))
+    broker = Broker(lambda: Server(command), ledger)
     try:
         workloads.WORKLOADS[name][0](broker, ledger, seed)
     finally:

@@ -1,7 +1,7 @@
 """What is done to a broker before and while it crashes: each takes a second or two and some hundred messages.
 
 Every workload is `function(broker, ledger, seed)`. It returns with the broker running or stopped; whoever called it
-kills what still runs. WORKLOADS has them by name, with the flags that each needs beside BASE_FLAGS.
+kills what still runs. WORKLOADS has them by name, with the flags that each needs beside those of a mode.
 """
 
 from __future__ import annotations
@@ -13,18 +13,23 @@ import signal
 from functools import partial
 from typing import TYPE_CHECKING
 
-from durability.crash.clients import BASE_FLAGS, Broker, Consumer, Publisher
+from durability.crash.clients import Broker, Consumer, Publisher
+from durability.crash.filler import Filler
+from durability.crash.modes import PAIR
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from durability.crash.ledger import Ledger
+    from durability.crash.modes import Mode
     from support.server import Server
 
     Workload = Callable[[Broker, Ledger, int], None]
 
 T, C = "t", "c"
 SMALL_FILES = ("--max-bytes-per-file=2048",)
+# Large bodies beside a workload: the smallest log is filled twice.
+FILLED_MIN = 160
 SHORT_TIMEOUT = ("--msg-timeout=150ms",)
 
 
@@ -334,8 +339,11 @@ WORKLOADS: dict[str, tuple[Workload, tuple[str, ...]]] = {
 }
 
 
-def flags_of(name: str) -> tuple[str, ...]:
-    return (*BASE_FLAGS, *WORKLOADS[name][1])
+def flags_of(name: str, mode: Mode = PAIR) -> tuple[str, ...]:
+    own = WORKLOADS[name][1]
+    # With a log little would come to these files otherwise.
+    more = ("--mem-queue-size=10",) if mode.has_log and set(SMALL_FILES) <= set(own) else ()
+    return (*mode.flags, *own, *more)
 
 
 def run(
@@ -344,10 +352,15 @@ def run(
     ledger: Ledger,
     seed: int,
     kill_signal: signal.Signals = signal.SIGKILL,
+    mode: Mode = PAIR,
 ) -> None:
-    """The whole workload against a broker that `start_broker` starts with flags_of(name); none runs afterwards."""
-    broker = Broker(start_broker, kill_signal)
+    """The whole workload against a broker started with flags_of(name, mode); none runs afterwards."""
+    broker = Broker(start_broker, ledger, kill_signal, has_log=mode.has_log)
     try:
-        WORKLOADS[name][0](broker, ledger, seed)
+        if mode.has_log:
+            with Filler(broker, ledger, seed, FILLED_MIN):
+                WORKLOADS[name][0](broker, ledger, seed)
+        else:
+            WORKLOADS[name][0](broker, ledger, seed)
     finally:
         broker.kill()

@@ -1,0 +1,143 @@
+"""What a broker with a commit log owes after a crash, beside the messages: what an OK that came behind it proves.
+
+Whatever a later OK to a publish proves was in a batch of the log that is on disk (in interval mode: in the kernel's
+cache), and all that came before it in the log, too: FINs, attempts, deadlines, emptied and deleted queues, names.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from durability.crash.ledger import (
+    ACCEPTED,
+    DROP_ANSWERED,
+    DROPPED,
+    DUE,
+    FINISH_CONFIRMED,
+    FINISH_SENT,
+    NAMED,
+    RETURNED,
+    SENT,
+    TOGETHER,
+    UNNAMED,
+    topic_of,
+)
+
+if TYPE_CHECKING:
+    from durability.crash.found import Found
+    from durability.crash.ledger import Fact, Ledger
+
+# What a deadline may lose where it is kept in milliseconds.
+EARLY_NS_MAX = 5_000_000
+
+
+@dataclass(slots=True)
+class _Gone:
+    """Messages that are gone from a target as soon as a publish that was sent later is answered."""
+
+    target: str
+    bodies: set[bytes]
+    since_ns: int
+
+
+@dataclass(slots=True)
+class LogOwed:
+    """`gone`: finished or dropped, by target. `groups`: published together, and not answered."""
+
+    gone: dict[str, set[bytes]] = field(default_factory=lambda: defaultdict(set))
+    attempts: dict[tuple[str, bytes], int] = field(default_factory=dict)
+    due_ns: dict[tuple[str, bytes], int] = field(default_factory=dict)
+    groups: dict[int, set[bytes]] = field(default_factory=lambda: defaultdict(set))
+    names: set[str] = field(default_factory=set)
+
+    def judge(self, found: Found) -> list[str]:
+        """One line for each promise that is broken."""
+        lines = [f"{name} is gone" for name in sorted(self.names - found.names)]
+        for target, bodies in self.gone.items():
+            back = bodies & _bodies(found, target)
+            lines += [f"{len(back)} came back to {target}: {min(back)[:24]!r}"] if back else []
+        for (target, body), least in self.attempts.items():
+            attempts = found.attempts.get(target, {}).get(body, least)
+            if attempts < least:
+                lines.append(f"{target}: attempt {attempts} instead of {least} of {body[:24]!r}")
+        for (target, body), due_ns in self.due_ns.items():
+            early_ns = due_ns - found.due_ns
+            if early_ns > EARLY_NS_MAX and body in found.due.get(target, ()):
+                lines.append(f"{target}: {early_ns / 1e9:.3f} s early {body[:24]!r}")
+        for bodies in self.groups.values():
+            for target in found.bodies:
+                count = len(bodies & _bodies(found, target))
+                if 0 < count < len(bodies):
+                    lines.append(f"{target}: {count} of {len(bodies)} that were published together")
+        return lines
+
+
+def _bodies(found: Found, target: str) -> set[bytes]:
+    """A topic's own messages are in the channel that the opening gave it, or in all of its channels."""
+    if target == topic_of(target):
+        targets = [name for name in found.bodies if topic_of(name) == target]
+        return set().union(*(found.bodies[name] for name in targets))
+    return set(found.bodies.get(target, ()))
+
+
+class _Reading:
+    """The facts up to a moment, one after the other."""
+
+    def __init__(self) -> None:
+        self.owed = LogOwed()
+        self.sent_ns: dict[bytes, int] = {}
+        self.accepted: dict[str, set[bytes]] = defaultdict(set)
+        self.group_of: dict[bytes, int] = {}
+        self.asked: dict[str, set[bytes]] = {}  # of a drop that is not answered
+        self.later: list[_Gone] = []
+
+    def note(self, fact: Fact) -> None:
+        owed, target, body = self.owed, fact.target, fact.body
+        if fact.kind == SENT:
+            self.sent_ns[body] = fact.time_ns
+        elif fact.kind == ACCEPTED:
+            self.accepted[target].add(body)
+            self.confirm(self.sent_ns[body])
+            owed.groups.pop(self.group_of.get(body, -1), None)
+        elif fact.kind == FINISH_CONFIRMED and fact.number:
+            owed.gone[target].add(body)
+        elif fact.kind == FINISH_CONFIRMED:
+            self.later.append(_Gone(target, {body}, fact.time_ns))
+        elif fact.kind == FINISH_SENT:
+            # A consumer may have it before its publisher is answered.
+            owed.groups.pop(self.group_of.get(body, -1), None)
+        elif fact.kind == DROPPED:
+            self.asked[target] = set(self.accepted[target])
+        elif fact.kind == DROP_ANSWERED:
+            self.later.append(_Gone(target, self.asked.pop(target), fact.time_ns))
+        elif fact.kind == TOGETHER:
+            owed.groups[fact.number].add(body)
+            self.group_of[body] = fact.number
+        elif fact.kind == RETURNED:
+            owed.attempts[target, body] = max(owed.attempts.get((target, body), 0), fact.number)
+        elif fact.kind == DUE:
+            owed.due_ns[target, body] = fact.number
+        elif fact.kind == NAMED:
+            owed.names.add(target)
+        elif fact.kind == UNNAMED:
+            owed.names.discard(target)
+
+    def confirm(self, sent_ns: int) -> None:
+        """A publish that was sent then is answered."""
+        waiting, self.later = self.later, []
+        for gone in waiting:
+            if gone.since_ns < sent_ns:
+                self.owed.gone[gone.target] |= gone.bodies
+            else:
+                self.later.append(gone)
+
+
+def log_owed(ledger: Ledger, state_ns: int) -> LogOwed:
+    """After a crash at that time."""
+    reading = _Reading()
+    for fact in ledger.facts:
+        if fact.time_ns <= state_ns:
+            reading.note(fact)
+    return reading.owed

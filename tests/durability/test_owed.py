@@ -1,0 +1,91 @@
+"""What a broker with a commit log owes, told of known facts and found in known folders."""
+
+import pytest
+
+from durability.crash.found import Found
+from durability.crash.ledger import (
+    ACCEPTED,
+    DROP_ANSWERED,
+    DROPPED,
+    DUE,
+    FINISH_CONFIRMED,
+    FINISH_SENT,
+    NAMED,
+    RETURNED,
+    SENT,
+    TOGETHER,
+    UNNAMED,
+    Fact,
+    Ledger,
+)
+from durability.crash.owed import log_owed
+
+SECOND_NS = 1_000_000_000
+
+
+def judge(state_ns, found, *facts):
+    return log_owed(Ledger(Fact(*fact) for fact in facts), state_ns).judge(found)
+
+
+def found(**more):
+    bodies = more.pop("bodies", {"t:c": [b"1", b"2"]})
+    return Found(bodies=bodies, names={"t", "t:c"}, **more)
+
+
+def test_a_fin_that_a_publish_proves_stays():
+    fact = (10, FINISH_CONFIRMED, "t:c", b"1", 1)
+    assert judge(9, found(), fact) == []
+    assert judge(10, found(), fact) == ["1 came back to t:c: b'1'"]
+
+
+PUBLISHED = [(10, SENT, "", b"1"), (11, ACCEPTED, "t:c", b"1")]
+
+
+@pytest.mark.parametrize(
+    "gone",
+    [
+        [(20, FINISH_CONFIRMED, "t:c", b"1", 0)],
+        [(18, DROPPED, "t:c"), (20, DROP_ANSWERED, "t:c")],
+        [(18, DROPPED, "t"), (18, DROPPED, "t:c"), (20, DROP_ANSWERED, "t:c")],
+    ],
+)
+@pytest.mark.parametrize(("sent_ns", "count"), [(19, 0), (21, 1)])
+def test_what_is_dropped_stays_so_behind_a_later_answer(gone, sent_ns, count):
+    later = [(sent_ns, SENT, "", b"2"), (30, ACCEPTED, "t:c", b"2")]
+    facts = sorted([*PUBLISHED, *gone, *later])
+    assert judge(29, found(), *facts) == []
+    assert len(judge(30, found(), *facts)) == count
+
+
+def test_attempts_are_no_fewer():
+    fact = (10, RETURNED, "t:c", b"1", 3)
+    assert judge(10, found(attempts={"t:c": {b"1": 3}}), fact) == []
+    assert judge(10, found(attempts={"t:c": {b"1": 2}}), fact) == [
+        "t:c: attempt 2 instead of 3 of b'1'"
+    ]
+    assert judge(10, found(), fact) == []
+
+
+def test_a_deadline_is_not_early():
+    fact = (10, DUE, "t:c", b"1", 60 * SECOND_NS)
+    early = found(due={"t:c": {b"1"}}, due_ns=59 * SECOND_NS)
+    assert judge(10, early, fact) == ["t:c: 1.000 s early b'1'"]
+    assert judge(10, early, fact, (10, DUE, "t:c", b"1", 0)) == []
+    assert judge(10, found(due={"t:c": {b"1"}}, due_ns=60 * SECOND_NS), fact) == []
+    assert judge(10, found(due={"t:c": set()}, due_ns=59 * SECOND_NS), fact) == []
+
+
+@pytest.mark.parametrize(("bodies", "count"), [([], 0), ([b"1"], 1), ([b"1", b"2"], 0)])
+def test_what_is_published_together_is_there_or_is_not(bodies, count):
+    facts = [(9, TOGETHER, "", b"1", 5), (9, TOGETHER, "", b"2", 5)]
+    there = found(bodies={"t:c": bodies})
+    assert len(judge(10, there, *facts)) == count
+    # A part of it is finished, or it was answered and is owed anyway.
+    assert judge(10, there, *facts, (10, FINISH_SENT, "t:c", b"2")) == []
+    assert judge(11, there, *facts, *PUBLISHED) == []
+
+
+def test_names_that_were_answered_are_there():
+    facts = [(10, NAMED, "t:c"), (10, NAMED, "u"), (20, UNNAMED, "u")]
+    assert judge(10, found(), *facts) == ["u is gone"]
+    assert judge(20, found(), *facts) == []

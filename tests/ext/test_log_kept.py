@@ -1,0 +1,594 @@
+"""What a broker with a commit log keeps over kill -9, one thing at a time. test_log_lives.py has them all together."""
+
+import contextlib
+import gc
+import json
+import mmap
+import os
+import random
+import signal
+import traceback
+
+import pytest
+from nsqfast._ext.core.clock import now
+from nsqfast._ext.dev.probes import let_pass, shift_wall
+
+from nsqfast.errors import OptionsError
+from nsqfast.nsqd import metadata
+from support.broker_life import (
+    RING_SIZE,
+    TIMEOUT_NS,
+    WAIT_S,
+    Producer,
+    list_names,
+    open_registry,
+    run_turn,
+    sized,
+)
+from support.core import SECOND_NS
+from support.seeds import seeds
+
+HOUR_S, HOUR_MS = 3600, 3_600_000
+OK = (0, b"OK")
+MODES = ("always", "interval")
+# Nothing is synced by time, so what is kept is what the kernel has.
+LONG = {"durable_interval_ns": 24 * HOUR_S * SECOND_NS}
+
+
+class Scene:
+    """A broker, and who publishes to it."""
+
+    def __init__(self, folder, mode, **options):
+        self.folder = folder
+        self.registry = open_registry(folder, mode, **LONG | options)
+        self.producer = Producer(self.registry)
+
+    def topic(self, name="t"):
+        return self.registry.topics.ensure(name)
+
+    def channel(self, name="c", topic="t"):
+        return self.topic(topic).channel(name)
+
+    def answers(self, count):
+        """Of the producer, in order."""
+        got = []
+        for _ in range(WAIT_S * 20):
+            run_turn(self.registry, 0 if len(got) < count else 0.0)
+            got += self.producer.decode_all()
+            if len(got) >= count:
+                return got
+            run_turn(self.registry, 0.05)
+        raise AssertionError(f"{len(got)} answers of {count}")
+
+    def publish(self, *bodies, topic=b"t", delay_ms=0):
+        """Return when all have their OK."""
+        verb = b"DPUB %s %d\n" % (topic, delay_ms) if delay_ms else b"PUB %s\n" % topic
+        for body in bodies:
+            self.producer.send(verb + sized(body))
+        assert self.answers(len(bodies)) == [OK] * len(bodies)
+
+    def commit(self):
+        """All that was done until now is kept when the OK of a later publish has come."""
+        for _ in range(2):
+            run_turn(self.registry)
+        self.publish(b"x", topic=b"barrier")
+
+    def consumer(self, channel=b"c", topic=b"t", rdy=2500):
+        return Taker(self, topic, channel, rdy)
+
+    def stop(self):
+        metadata.write(str(self.folder), metadata.encode(self.registry.topics))
+        self.registry.topics.close()
+
+    def pass_s(self, seconds, total_s=None):
+        """On both clocks; total_s: how far the wall clock is ahead then."""
+        shift_wall((seconds if total_s is None else total_s) * SECOND_NS)
+        self.registry.timers.run(let_pass(seconds * SECOND_NS))
+
+    def counts(self, channel="c", topic="t"):
+        """(queued, in flight, deferred)"""
+        channel = self.topic(topic).find_channel(channel)
+        return channel.depth, channel.in_flight_count, channel.deferred_count
+
+
+class Taker(Producer):
+    """A consumer."""
+
+    def __init__(self, scene, topic, channel, rdy):
+        super().__init__(scene.registry)
+        self.subscribe(topic, channel, rdy)
+        self.ids, self.rdy = {}, rdy
+
+    def take(self, count=None):
+        """(body, attempts) of what comes; count: how many have to."""
+        got = []
+        for _ in range(WAIT_S * 20 if count else 3):
+            run_turn(self.registry, 0.001 if count else 0)
+            self.registry.turn.end()
+            for kind, data in self.decode_all():
+                if kind == 2:
+                    self.ids[data[26:]] = data[10:26]
+                    got.append((data[26:], int.from_bytes(data[8:10], "big")))
+            if count and len(got) >= count:
+                break
+        assert count is None or len(got) == count
+        return got
+
+    def bodies(self, count=None):
+        return [body for body, _ in self.take(count)]
+
+    def take_all(self, count):
+        """Finish so many messages; return their bodies."""
+        got = []
+        while len(got) < count:
+            bodies = self.bodies(min(count - len(got), self.rdy))
+            self.finish(*bodies)
+            got += bodies
+        assert self.take() == []
+        return got
+
+    def finish(self, *bodies):
+        for body in bodies:
+            self.send(b"FIN %s\n" % self.ids.pop(body))
+
+    def requeue(self, body, delay_ms=0):
+        self.send(b"REQ %s %d\n" % (self.ids.pop(body), delay_ms))
+
+
+@pytest.fixture(autouse=True)
+def true_wall():
+    yield
+    shift_wall(0)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    folder = tmp_path / "data"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def open_scene(folder):
+    """Start a broker; what is still open in the end is stopped."""
+    scenes = []
+
+    def open_(mode="always", **options):
+        scenes.append(Scene(folder, mode, **options))
+        return scenes[-1]
+
+    yield open_
+    for scene in scenes:
+        scene.registry.topics.close()
+
+
+def play_killed(folder, mode, work, alarm_s=0.0, **options):
+    """Start a broker in a process of its own, which work(scene) uses, and kill it then, or when the alarm comes."""
+    reading, writing = os.pipe()
+    gc.collect()  # a child must not end the threads of what is garbage here
+    pid = os.fork()
+    if pid == 0:
+        with contextlib.suppress(BaseException):
+            # At any instruction: the timer's signal is not handled.
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.setitimer(signal.ITIMER_REAL, alarm_s)
+            try:
+                result = [work(Scene(folder, mode, **options)), ""]
+            except BaseException:
+                result = [None, traceback.format_exc()]
+            os.write(writing, json.dumps(result).encode())
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.close(writing)
+    with open(reading, "rb") as pipe:
+        answer = pipe.read()
+    os.waitpid(pid, 0)
+    result, trouble = json.loads(answer) if answer else (None, "")
+    assert not trouble, trouble
+    assert answer or alarm_s, "it ended by itself"
+    return result
+
+
+def numbered(*numbers):
+    return [b"%d" % number for number in numbers]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("memory", [0, 3, 1000])
+@pytest.mark.parametrize("file_size", [500, 1 << 20])
+def test_an_ok_and_a_fin(folder, open_scene, mode, memory, file_size):
+    flags = {"mem_queue_size": memory, "max_bytes_per_file": file_size}
+
+    def work(scene):
+        scene.channel()
+        scene.publish(*numbered(*range(200)))
+        taker = scene.consumer(rdy=150)
+        taker.finish(*taker.bodies(150)[::2])
+        scene.commit()
+
+    play_killed(folder, mode, work, **flags)
+    scene = open_scene(mode, **flags)
+    assert scene.counts() == (125, 0, 0)
+    left = {b"%d" % number for number in range(200) if number >= 150 or number % 2}
+    taker = scene.consumer()
+    assert sorted(taker.bodies(125)) == sorted(left)
+
+
+@pytest.mark.parametrize("memory", [0, 1000])
+@pytest.mark.parametrize("mode", MODES)
+def test_names_that_only_the_log_has(folder, open_scene, mode, memory):
+    def work(scene):
+        scene.channel("c")
+        scene.channel("d", "u")
+        scene.channel("e#ephemeral", "u")
+        scene.topic("w")
+        scene.publish(b"1", topic=b"u")
+        scene.publish(b"2", topic=b"v#ephemeral")
+        scene.commit()
+
+    play_killed(folder, mode, work, mem_queue_size=memory)
+    for _ in range(2):
+        scene = open_scene(mode, mem_queue_size=memory)
+        names = [(topic, channel) for topic, channel, _ in list_names(scene.registry)]
+        assert names == [
+            ("barrier", ""),
+            ("t", ""),
+            ("t", "c"),
+            ("u", ""),
+            ("u", "d"),
+            ("w", ""),
+        ]
+        assert scene.counts("d", "u") == (1, 0, 0)
+        scene.stop()
+
+
+@pytest.mark.parametrize("memory", [0, 1000])
+@pytest.mark.parametrize("mode", MODES)
+def test_attempts_of_what_came_back(folder, open_scene, mode, memory):
+    def work(scene):
+        scene.publish(b"requeued", b"timed out", b"held")
+        taker = scene.consumer()
+        assert {attempts for _, attempts in taker.take(3)} == {1}
+        taker.requeue(b"requeued")
+        assert taker.take(1) == [(b"requeued", 2)]
+        taker.requeue(b"requeued", 10)
+        taker.finish(b"held")
+        scene.publish(b"held")
+        scene.registry.timers.run(let_pass(SECOND_NS))
+        assert sorted(taker.take(2)) == [(b"held", 1), (b"requeued", 3)]
+        scene.registry.timers.run(let_pass(TIMEOUT_NS))
+        assert sorted(taker.take(3)) == [(b"held", 2), (b"requeued", 4), (b"timed out", 2)]
+        scene.commit()
+
+    play_killed(folder, mode, work, mem_queue_size=memory)
+    expected = [(b"held", 2), (b"requeued", 4), (b"timed out", 2)]
+    scene = open_scene(mode, mem_queue_size=memory)
+    assert sorted(scene.consumer().take(3)) == expected
+    scene.stop()
+    # A clean stop counts the delivery that it cuts short, too.
+    scene = open_scene(mode, mem_queue_size=memory)
+    assert sorted(scene.consumer().take(3)) == [(body, count + 1) for body, count in expected]
+
+
+@pytest.mark.parametrize("memory", [0, 1000])
+@pytest.mark.parametrize("mode", MODES)
+def test_deadlines_are_of_the_wall_clock(folder, open_scene, mode, memory):
+    def work(scene):
+        scene.channel("c")
+        scene.publish(b"returned")
+        scene.publish(b"deferred", delay_ms=HOUR_MS)
+        scene.publish(b"early", delay_ms=HOUR_MS // 4)
+        scene.publish(b"kept", topic=b"u", delay_ms=HOUR_MS)
+        taker = scene.consumer()
+        assert taker.bodies(1) == [b"returned"]
+        taker.requeue(b"returned", HOUR_MS)
+        scene.commit()
+
+    play_killed(folder, mode, work, mem_queue_size=memory)
+    shift_wall(HOUR_S // 2 * SECOND_NS)
+    scene = open_scene(mode, mem_queue_size=memory)
+    taker, other = scene.consumer(), scene.consumer(topic=b"u")
+    assert taker.bodies(1) == [b"early"]
+    taker.finish(b"early")
+    scene.pass_s(HOUR_S // 2 - 120, HOUR_S - 120)
+    assert (taker.take(), other.take()) == ([], [])
+    assert scene.counts() == (0, 0, 2)
+    scene.stop()
+    scene = open_scene(mode, mem_queue_size=memory)
+    taker, other = scene.consumer(), scene.consumer(topic=b"u")
+    assert (taker.take(), other.take()) == ([], [])
+    scene.pass_s(121, HOUR_S + 1)
+    assert sorted(taker.take(2)) == [(b"deferred", 1), (b"returned", 2)]
+    assert other.bodies(1) == [b"kept"]
+
+
+@pytest.mark.parametrize("is_topic", [False, True])
+@pytest.mark.parametrize("memory", [0, 3, 1000])
+def test_what_was_emptied_stays_away(folder, open_scene, memory, is_topic):
+    def work(scene):
+        if not is_topic:
+            scene.channel("c")
+        scene.publish(*numbered(*range(100)))
+        scene.publish(b"deferred", delay_ms=HOUR_MS)
+        (scene.topic() if is_topic else scene.channel("c")).empty()
+        scene.publish(b"later")
+        scene.commit()
+
+    play_killed(folder, "always", work, mem_queue_size=memory)
+    scene = open_scene(mem_queue_size=memory)
+    scene.channel("c")
+    scene.pass_s(HOUR_S + 1)
+    assert scene.consumer().bodies(1) == [b"later"]
+    assert scene.counts() == (0, 1, 0)
+
+
+@pytest.mark.parametrize("is_topic", [False, True])
+@pytest.mark.parametrize("memory", [0, 3, 1000])
+def test_what_was_deleted_stays_away_from_what_has_its_name(folder, open_scene, memory, is_topic):
+    def work(scene):
+        scene.channel("c")
+        scene.channel("d")
+        scene.channel("gone", "u")
+        scene.publish(*numbered(*range(100)))
+        scene.publish(b"1", topic=b"u")
+        metadata.write(str(folder), metadata.encode(scene.registry.topics))
+        if is_topic:
+            scene.registry.topics.delete("t")
+            scene.registry.topics.delete("u")
+        else:
+            scene.topic().delete_channel("c")
+            scene.topic("u").delete_channel("gone")
+        scene.publish(b"between")
+        scene.channel("c")
+        scene.publish(b"later")
+        scene.commit()
+
+    play_killed(folder, "always", work, mem_queue_size=memory)
+    scene = open_scene(mem_queue_size=memory)
+    bodies = [b"between", b"later"] if is_topic else [b"later"]
+    assert sorted(scene.consumer().bodies(len(bodies))) == bodies
+    assert scene.counts() == (0, len(bodies), 0)
+    assert scene.channel("gone", "u").depth == 0
+    if not is_topic:
+        assert scene.counts("d") == (102, 0, 0)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_pause(folder, open_scene, mode):
+    def work(scene):
+        scene.channel("c").pause()
+        scene.channel("c", "u")
+        scene.topic("u").pause()
+        metadata.write(str(folder), metadata.encode(scene.registry.topics))
+        scene.publish(b"1")
+        scene.publish(b"2", topic=b"u")
+
+    play_killed(folder, mode, work)
+    scene = open_scene(mode)
+    one, two = scene.consumer(), scene.consumer(topic=b"u")
+    assert (one.take(), two.take()) == ([], [])
+    scene.channel("c").unpause()
+    scene.topic("u").unpause()
+    assert (one.bodies(1), two.bodies(1)) == ([b"1"], [b"2"])
+
+
+@pytest.mark.parametrize("memory", [0, 3, 1000])
+@pytest.mark.parametrize("mode", MODES)
+def test_the_first_channel_has_taken_a_topics_messages(folder, open_scene, mode, memory):
+    def work(scene):
+        scene.publish(*numbered(*range(500)))
+        taker = scene.consumer()
+        taker.finish(*taker.bodies(500)[:300])
+        scene.publish(b"500")
+        scene.commit()
+
+    play_killed(folder, mode, work, mem_queue_size=memory)
+    scene = open_scene(mode, mem_queue_size=memory)
+    assert scene.topic().depth == 0
+    assert scene.counts() == (201, 0, 0)
+    assert scene.channel("d").depth == 0
+    assert set(scene.consumer().bodies(201)) == set(numbered(*range(300, 501)))
+    scene.publish(b"501")
+    assert scene.consumer(b"d").bodies(1) == [b"501"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_topics_messages_wait_for_the_first_channel(folder, open_scene, mode):
+    def work(scene):
+        scene.publish(*numbered(*range(50)))
+
+    play_killed(folder, mode, work, mem_queue_size=10)
+    scene = open_scene(mode, mem_queue_size=10)
+    assert scene.topic().depth == 50
+    assert scene.consumer().bodies(50) == numbered(*range(50))
+
+
+@pytest.mark.parametrize("seed", seeds("log mpub", 4))
+def test_an_mpub_is_there_as_a_whole_or_not(folder, open_scene, seed):
+    """In all channels, or in none; with its OK in all."""
+    dice = random.Random(seed)
+    answered = mmap.mmap(-1, 8)
+    flags = {"mem_queue_size": dice.choice([0, 20, 1000]), "max_bytes_per_file": 5000}
+    mode = dice.choice(MODES)
+
+    def work(scene):
+        for name in "abc":
+            scene.channel(name)
+        for number in range(2000):
+            bodies = [b"%d.%d" % (number, part) for part in range(20)]
+            inner = len(bodies).to_bytes(4, "big") + b"".join(map(sized, bodies))
+            scene.producer.send(b"MPUB t\n" + sized(inner))
+            assert scene.answers(1) == [OK]
+            answered[:8] = (number + 1).to_bytes(8, "big")
+
+    for _ in range(4):
+        answered[:8] = bytes(8)
+        play_killed(folder, mode, work, alarm_s=dice.uniform(0.01, 0.3), **flags)
+        least = int.from_bytes(answered[:8], "big") * 20
+        scene = open_scene(mode, **flags)
+        found = {channel.depth for channel in scene.topic().channels()}
+        assert len(found) <= 1
+        count = found.pop() if found else scene.topic().depth
+        assert count in (least, least + 20)
+        for channel in scene.topic().channels():
+            taker = scene.consumer(channel.name.encode(), rdy=500)
+            assert len(set(taker.take_all(count))) == count
+        scene.registry.topics.delete("t")
+        scene.stop()
+
+
+def publish_at_last(scene, body):
+    """A publisher that is faster than the disk is refused now and then, and tries again."""
+    for _ in range(WAIT_S * 100):
+        scene.producer.send(b"PUB t\n" + sized(body))
+        (answer,) = scene.answers(1)
+        if answer == OK:
+            return
+        assert answer[1].startswith(b"E_PUB_FAILED PUB failed the commit log is "), answer
+        scene.producer = Producer(scene.registry)
+        run_turn(scene.registry, 0.01)
+    raise AssertionError(f"no room: {answer}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("is_lagging", [False, True])
+def test_checkpoints_make_room(folder, open_scene, mode, is_lagging):
+    """Three times as much as the ring has room for."""
+    size, count = 100_000, 3 * RING_SIZE // 100_000 + 1
+    flags = {"mem_queue_size": 20, "max_bytes_per_file": 1 << 20}
+
+    def body_of(number):
+        return (b"%d." % number).ljust(size, b"x")
+
+    def work(scene):
+        scene.channel("slow")
+        taker = scene.consumer(rdy=50)
+        for number in range(count):
+            publish_at_last(scene, body_of(number))
+            if not is_lagging:
+                scene.topic().find_channel("slow").empty()
+            if number % 10 == 9:
+                taker.finish(*taker.bodies(10))
+        scene.commit()
+        ring = folder / "nsqd.commitlog"
+        return sum(file.stat().st_size for file in ring.iterdir())
+
+    used = play_killed(folder, mode, work, **flags)
+    assert used < 2 * RING_SIZE
+    scene = open_scene(mode, **flags)
+    assert scene.counts() == (count % 10, 0, 0)
+    assert scene.counts("slow") == (count if is_lagging else 0, 0, 0)
+    if is_lagging:
+        bodies = scene.consumer(b"slow", rdy=10).take_all(count)
+        assert set(bodies) == {body_of(number) for number in range(count)}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("memory", [0, 3, 1000])
+def test_a_clean_stop_leaves_plain_files(folder, open_scene, mode, memory):
+    flags = {"mem_queue_size": memory, "max_bytes_per_file": 2000}
+
+    def work(scene):
+        scene.channel("c")
+        scene.publish(*numbered(*range(100)))
+
+    play_killed(folder, mode, work, **flags)
+    scene = open_scene(mode, **flags)
+    scene.publish(*numbered(*range(100, 200)))
+    scene.publish(b"deferred", delay_ms=HOUR_MS)
+    taker = scene.consumer(rdy=50)
+    taker.finish(*taker.bodies(50))
+    run_turn(scene.registry)
+    scene.stop()
+    scene = open_scene("off", **flags)
+    depth, held, deferred = scene.counts()
+    assert (depth + held, deferred) == (150, 1)
+    taker = scene.consumer()
+    bodies = taker.bodies(150)
+    assert set(bodies) == set(numbered(*range(50, 200)))
+    taker.finish(*bodies[:100])
+    scene.stop()
+    scene = open_scene(mode, **flags)
+    assert scene.counts() == (50, 0, 1)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_off_is_refused_until_the_log_is_closed(folder, open_scene, mode):
+    def work(scene):
+        scene.channel("c")
+        scene.publish(b"1")
+
+    play_killed(folder, mode, work)
+    before = {path: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    with pytest.raises(OptionsError) as refused:
+        open_scene("off")
+    assert "\n" not in str(refused.value)
+    assert "durable" in str(refused.value)
+    assert {path: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
+    open_scene(mode).stop()
+    assert open_scene("off").counts() == (1, 0, 0)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_other_mode_goes_on(folder, open_scene, mode):
+    other = MODES[1 - MODES.index(mode)]
+    for number, each in enumerate([mode, other, mode, other]):
+
+        def work(scene, number=number):
+            scene.channel("c")
+            assert scene.counts() == (number, 0, 0)
+            scene.publish(b"%d" % number)
+
+        play_killed(folder, each, work)
+    assert open_scene(mode).counts() == (4, 0, 0)
+
+
+@pytest.mark.parametrize("memory", [0, 100])
+def test_a_folder_without_a_log_that_was_killed(folder, open_scene, memory):
+    """What stands in its files is taken over as it is."""
+
+    def fill(scene):
+        scene.channel("c")
+        metadata.write(str(folder), metadata.encode(scene.registry.topics))
+        scene.publish(*numbered(*range(100)))
+        taker = scene.consumer(rdy=60)
+        taker.finish(*taker.bodies(60)[::2])
+
+    def work(scene):
+        assert scene.counts() == (70, 0, 0)
+        scene.publish(b"100")
+        taker = scene.consumer(rdy=10)
+        taker.finish(*taker.bodies(10))
+        scene.commit()
+
+    flags = {"max_bytes_per_file": 1000}
+    play_killed(folder, "pair", fill, **flags)
+    play_killed(folder, "always", work, mem_queue_size=memory, **flags)
+    scene = open_scene(mem_queue_size=memory, **flags)
+    assert scene.counts() == (61, 0, 0)
+    assert b"100" in scene.consumer().bodies(61)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", MODES)
+def test_starts_that_are_killed(folder, open_scene, mode):
+    flags = {"mem_queue_size": 100, "max_bytes_per_file": 5000}
+
+    def work(scene):
+        scene.channel("c")
+        scene.publish(*[body.ljust(100) for body in numbered(*range(5000))])
+        scene.publish(b"deferred", delay_ms=HOUR_MS)
+        taker = scene.consumer(rdy=2000)
+        taker.finish(*taker.bodies(2000)[::2])
+        scene.commit()
+
+    play_killed(folder, mode, work, **flags)
+    dice = random.Random(mode)
+    started_ns = now()[1]
+    play_killed(folder, mode, lambda _: None, **flags)
+    whole_s = (now()[1] - started_ns) / SECOND_NS
+    for _ in range(15):
+        play_killed(folder, mode, lambda _: None, alarm_s=dice.uniform(0, whole_s), **flags)
+    scene = open_scene(mode, **flags)
+    assert scene.counts() == (4000, 0, 1)
+    assert len(set(scene.consumer(rdy=500).take_all(4000))) == 4000
