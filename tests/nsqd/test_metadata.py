@@ -56,6 +56,9 @@ class FakeTopics:
         self.said = []
         self.on_change = None
 
+    def logged_names(self):
+        return []
+
     def starting(self):
         return nullcontext()
 
