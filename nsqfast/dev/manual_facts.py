@@ -149,7 +149,7 @@ leaves it there. A broker on the same disk is slower meanwhile.
         "How fast is this disk?": "nsqfast-commitlog probe --data-path=/var/lib/nsqd",
         "Is a ring whole?": "nsqfast-commitlog check /var/lib/nsqd/nsqd.commitlog",
         "Ten records, with the first bytes of each": (
-            "nsqfast-commitlog dump /var/lib/nsqd/nsqd.commitlog --limit=10 --bodies"
+            "nsqfast-commitlog dump --limit=10 --bodies /var/lib/nsqd/nsqd.commitlog"
         ),
     },
     words="probe|check|dump [FOLDER] [flags]",
