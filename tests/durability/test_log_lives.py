@@ -8,13 +8,13 @@ from support.seeds import seeds
 FOLDERS, LIVES = 4, 5
 
 
-@pytest.mark.soak
+@pytest.mark.trust
 @pytest.mark.parametrize("seed", seeds("broker lives", FOLDERS))
 def test_lives(tmp_path, seed):
     play(tmp_path, seed, LIVES)
 
 
-@pytest.mark.soak
+@pytest.mark.trust
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", seeds("many broker lives", 40))
 def test_many_lives(tmp_path, seed):
