@@ -45,7 +45,9 @@ def test_the_flags_of_the_examples_exist(name):
         words = words[: words.index("<")] if "<" in words else words
         assert words.pop(0) == name
         settings = jobs[words.pop(0) if name == "nsqfast-spark" else ""]
-        words = words[1:] if name in {"nsqfast-bench", "nsqfast-commitlog", "nsqfast-run"} else words
+        words = (
+            words[1:] if name in {"nsqfast-bench", "nsqfast-commitlog", "nsqfast-run"} else words
+        )
         _, rest = split_flags(settings.options, words)
         assert all(not word.startswith("-") for word in rest)
 
