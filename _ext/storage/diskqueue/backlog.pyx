@@ -334,6 +334,7 @@ cdef class Backlog(MemoryQueue):
                         self.store_batch(batch, count)
                         count = 0
             delivery = following
+        self.logged.held.sort(reverse=True)     # next_logged takes the first one from the end
         return self.store_batch(batch, count)
 
     cdef int store_batch(self, Delivery **batch, size_t count) except -1:
@@ -357,8 +358,6 @@ cdef class Backlog(MemoryQueue):
         if delivery is not NULL:
             due_ns[0], delivery.delivered_ns, delivery.owner = delivery.delivered_ns, 0, 0
             return delivery
-        if held and type(held) is list:
-            held.sort(reverse=True)
         while held:
             index, file, place, due_ns[0] = held.pop()
             delivery = take_held(self.disk.reader, index, file, place)

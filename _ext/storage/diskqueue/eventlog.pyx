@@ -4,6 +4,7 @@ A record says what changed, in the order of the changes, and a start repeats it 
 have is known as of the last checkpoint, so whatever is newer stands in the log, whether it went to a file or not.
 """
 
+from libc.errno cimport EAGAIN, EIO, ENOSPC
 from libc.string cimport memcpy, memset
 
 
@@ -48,11 +49,10 @@ cdef class EventLog:
 
     cdef int admit(self, uint64_t count, uint64_t size) except -1:
         """OSError unless so many messages with so many bytes of bodies have room in this turn's batch."""
-        cdef int error = 5 if self.ring.failed else 28
         if self.refusal is not None:
-            raise OSError(error, self.refusal)
+            raise OSError(EIO if self.ring.failed else ENOSPC, self.refusal)
         if size + count * RECORD_OVERHEAD > self.ring.room():
-            raise OSError(11, "the commit log is behind, its disk is too slow")
+            raise OSError(EAGAIN, "the commit log is behind, its disk is too slow")
         return 0
 
     cdef bint is_crowded(self) noexcept:

@@ -51,7 +51,6 @@ cdef class DiskStore(Store):
 
 
 cdef class DiskTopic(MemoryTopic):
-    cdef DiskStore disk_store
     cdef EventLog log            # None: nothing is logged of it
 
 

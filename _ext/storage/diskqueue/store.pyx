@@ -300,7 +300,6 @@ cdef class DiskTopic(MemoryTopic):
         cdef DiskStore store = self.store
         cdef ReplayedQueue logged = None
         cdef QueueLog queue_log = None
-        self.disk_store = store
         if is_ephemeral:
             return MemoryQueue(store, True)
         if store.log is not None and not (isinstance(self.own, MemoryQueue) and not isinstance(self.own, Backlog)):
