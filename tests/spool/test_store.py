@@ -5,8 +5,10 @@ import re
 import signal
 
 import pytest
+from pyarrow import fs
 
-from nsqfast.spark.spool.segments import PARQUET
+from nsqfast.spark.spool.segments import PARQUET, Segment
+from nsqfast.spark.spool.store import Store
 from nsqfast.spark.spool.writer import SegmentWriter
 from support.bucket import KEYS, NO_MINIO, Bucket, GoogleBucket, MinioBucket, find_minio
 from support.drain import address_of
@@ -84,6 +86,21 @@ def test_a_bucket_that_is_not_there_is_waited_for(ours, topic, bucket, flags):
     check_all(bucket)
 
 
+def test_a_segment_that_is_gone_replaces_nothing(tmp_path):
+    """What a killed receiver left is stored by two threads; one may have it moved before the other reads it."""
+    segment = Segment(tmp_path / "spool", 1, 1, 5, "-00000000.parquet")
+    segment.done_path.parent.mkdir(parents=True)
+    segment.done_path.write_bytes(b"whole")
+    lake = tmp_path / "lake"
+    lake.mkdir()
+    store = Store(fs.LocalFileSystem(), str(lake))
+    store.put(segment)
+    segment.done_path.unlink()
+    with pytest.raises(FileNotFoundError):
+        store.put(segment)
+    assert (lake / segment.name).read_bytes() == b"whole"
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("bucket", [Bucket], indirect=True, ids=["s3"])
 def test_a_bucket_that_stands_still_answers_twice(ours, topic, bucket, flags):
@@ -107,7 +124,7 @@ def test_killed_at_a_point_of_storing(ours, topic, folder, bucket, flags, point)
         assert tool.end(None) == -signal.SIGKILL, tool.text
     assert 0 < row_count(folder) < COUNT
     with start_receiver(*flags, **KEYS) as tool:
-        # What the killed one left, too: in the emulator an upload that is cut off may leave an empty object.
+        # What the killed one left is stored, too.
         eventually(lambda: is_empty(ours, topic) and not segments(folder, with_done=False))
         assert tool.end() == 0, tool.text
     check_all(bucket)

@@ -58,9 +58,13 @@ class Store:
 
     def put(self, segment: Segment) -> None:
         """It is there when this returns. OSError: it may be; call it again."""
-        path = segment.find() or segment.path
+        # Before the object is opened: its stream, closed by an error, replaces what another thread stored by nothing.
+        try:
+            data = segment.path.read_bytes()
+        except FileNotFoundError:  # it moved since it was listed
+            data = segment.done_path.read_bytes()
         with self._system.open_output_stream(f"{self._folder}/{segment.name}") as file:
-            file.write(path.read_bytes())
+            file.write(data)
 
 
 def _open_s3(bucket: str, settings: dict[str, Any]) -> fs.FileSystem:
