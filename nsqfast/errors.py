@@ -63,6 +63,10 @@ class OptionsError(NsqfastError):
     """An invalid setting; the text is meant for the operator."""
 
 
+class OpenLogError(OptionsError):
+    """A broker without a commit log was given a folder whose log has what the other files lack."""
+
+
 class PackageMissingError(OptionsError, ImportError):
     """`part` needs `packages`, which are not installed, and which an extra of nsqfast brings."""
 

@@ -37,7 +37,6 @@ cdef class Channel(MessageQueue):
     cdef readonly uint64_t requeue_count
     cdef readonly uint64_t timeout_count
     cdef Delivery *fresh             # deferred by the current put; NULL = none was
-    cdef uint64_t missed_count       # messages of the postponed writes that came before this channel existed
     cdef Store store
     cdef Timers timers
     cdef Clock clock

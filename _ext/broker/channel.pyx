@@ -356,7 +356,6 @@ cdef class Channel(MessageQueue):
         if self.exiting or not self.backlog.keeps_records:
             return True
         while self.deferred.is_crowded():
-            self.backlog.begin_renewals()
             count = self.gather_deferred(group)
             if count == 0 or not self.backlog.store_deferred(group, count):
                 break

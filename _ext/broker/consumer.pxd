@@ -19,7 +19,6 @@ cdef enum Distance:
 cdef class Client(Timed):
     cdef int flush(self) except -1
     cdef int go_on(self) except -1
-    cdef bint on_written(self, str error) except -1
     cdef int on_durable(self, uint64_t done_ticket, str error) except -1
     cdef int close(self) except -1
     cdef int disconnect(self, str reason) except -1

@@ -27,11 +27,6 @@ cdef class Client(Timed):
         """Continue with the input that the last part had no time for."""
         raise NotImplementedError
 
-    cdef bint on_written(self, str error) except -1:
-        """The write that a topic postponed to the end of the turn is done, or (with `error`) failed. Return whether an
-        answer told of that, so that on_durable has to be called."""
-        raise NotImplementedError
-
     cdef int on_durable(self, uint64_t done_ticket, str error) except -1:
         """Everything up to the ticket is on disk, or (with `error`) could not be written."""
         raise NotImplementedError

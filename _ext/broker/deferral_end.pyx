@@ -64,7 +64,6 @@ cdef class DeferralEnd:
         if recall != READ:
             return recall != AWAITED
         # The entry stays in the heap, so its record has to be another one.
-        channel.backlog.begin_renewals()
         if not channel.backlog.renew(delivery):
             delivery_free(delivery)
             return True

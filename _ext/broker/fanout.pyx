@@ -5,7 +5,7 @@
                    └──── roll_back ◄───────┴ one of them fails: every file is cut back, every queue is as before
 
 A put that would take longer than a turn may last goes to none of them, but behind the topic's own backlog (see
-`takeover`). On a durable broker all puts of one turn of the loop go through this together, at the end of the turn.
+`takeover`).
 """
 
 from nsqfast._ext.broker.channel cimport Channel
@@ -18,16 +18,16 @@ cdef class Fanout:
         self.store = store
         self.channels = channels
 
-    cdef bint put(self, Message *message, int64_t now_ns, bint counts) except -1:
-        """Put it into all channels, and count it there if `counts`. OSError: none of them has it. False: it would take
+    cdef bint put(self, Message *message, int64_t now_ns) except -1:
+        """Put it into all channels, and count it there. OSError: none of them has it. False: it would take
         too long."""
         cdef Channel channel
         if len(self.channels) == 1:
             channel = self.channels[0]
             channel.put(message, now_ns)
-            channel.message_count += counts
+            channel.message_count += 1
             return True
-        if message.defer_ms == 0 and self.put_in_memory(message, now_ns, counts):
+        if message.defer_ms == 0 and self.put_in_memory(message, now_ns):
             return True
         if not self.fits_turn(1):
             return False
@@ -40,24 +40,24 @@ cdef class Fanout:
             self.roll_back()
             raise
         for channel in self.channels:
-            channel.message_count += counts
+            channel.message_count += 1
         return True
 
-    cdef bint put_in_memory(self, Message *message, int64_t now_ns, bint counts) except -1:
+    cdef bint put_in_memory(self, Message *message, int64_t now_ns) except -1:
         """The same in one pass, unless one of them writes to its disk."""
         cdef Channel channel, other
         for channel in self.channels:
             if self.store.needs_write(channel.backlog):
                 break
             channel.put(message, now_ns)
-            channel.message_count += counts
+            channel.message_count += 1
         else:
             return True
         for other in self.channels:
             if other is channel:
                 break
             self.store.roll_back(other.backlog)
-            other.message_count -= counts
+            other.message_count -= 1
         return False
 
     cdef bint fits_turn(self, uint64_t count) except -1:
@@ -77,20 +77,6 @@ cdef class Fanout:
         for channel in self.channels:
             drop_fresh(channel)
         return self.store.roll_back(None)
-
-    cdef tuple take_counts(self):
-        """Return (messages, bytes, [(channel, messages)]) of the postponed writes since the last call: only their fsync
-        decides whether they are accepted."""
-        cdef Channel channel
-        cdef list of_channels = []
-        for channel in self.channels:
-            if self.postponed_spread > channel.missed_count:
-                of_channels.append((channel, self.postponed_spread - channel.missed_count))
-            channel.missed_count = 0
-        count, size = self.postponed_count, self.postponed_bytes
-        self.postponed_count = self.postponed_bytes = self.postponed_spread = 0
-        return count, size, of_channels
-
 
 cdef int drop_fresh(Channel channel) except -1:
     """Drop what the current put deferred in the channel."""

@@ -22,7 +22,7 @@ cdef class Bodies:
     cdef bint check_binary(self, Budget *budget) except -1
     cdef bint check_lines(self, Budget *budget) except -1
     cdef uint64_t put_next(self) except? 0
-    cdef uint64_t put_lines(self, uint64_t count, bint is_postponed) except? 0
+    cdef uint64_t put_lines(self, uint64_t count) except? 0
     cdef Py_ssize_t add_lines(self, uint64_t count, bint is_spread) except -1
 
 

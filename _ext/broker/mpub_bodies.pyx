@@ -100,28 +100,28 @@ cdef class Bodies:
         return self.put_next()
 
     cdef uint64_t put_next(self) except? 0:
-        """A durable broker writes a whole batch at the end of the turn, but a slice at once."""
         cdef const char *data = self.data
-        cdef bint is_whole = self.count <= WHOLE_MAX
-        cdef uint64_t count = self.count if is_whole else min(<uint64_t> SLICE_MAX, self.count - self.seen_count)
+        cdef uint64_t count = self.count - self.seen_count
         cdef uint64_t ticket
+        if self.count > WHOLE_MAX:
+            count = min(count, <uint64_t> SLICE_MAX)
         self.seen_count += count
         if not self.is_binary:
-            return self.put_lines(count, is_whole)
-        ticket = self.topic.publish_many(data + self.offset, count, is_whole)
+            return self.put_lines(count)
+        ticket = self.topic.publish_many(data + self.offset, count)
         self.offset += skip_bodies(data + self.offset, count)
         return ticket
 
-    cdef uint64_t put_lines(self, uint64_t count, bint is_postponed) except? 0:
+    cdef uint64_t put_lines(self, uint64_t count) except? 0:
         cdef Topic topic = self.topic
         cdef Py_ssize_t size = 0
-        cdef bint is_spread = topic.begin_many(count, is_postponed)
+        cdef bint is_spread = topic.begin_many(count)
         try:
             size = self.add_lines(count, is_spread)
-            topic.end_many(is_postponed)
+            topic.store.end(None)
         except BaseException as error:
-            topic.break_off(count, is_postponed, error)
-        return topic.finish_put(count, size, is_spread, is_postponed)
+            topic.break_off(count, error)
+        return topic.finish_put(count, size, is_spread)
 
     cdef Py_ssize_t add_lines(self, uint64_t count, bint is_spread) except -1:
         """Put so many lines that are not empty; return their size without the line ends."""

@@ -384,7 +384,7 @@ cdef class Picker:
         if count == 0:
             return 0
         self.copy_count = self.copies_size = 0
-        self.ticket = max(self.ticket, self.target.publish_many(self.copies, count, False))
+        self.ticket = max(self.ticket, self.target.publish_many(self.copies, count))
         return 0 if self.action == COPY else self.target.store.note_copies(self.channel.backlog, None)
 
     cdef int put_back(self) except -1:

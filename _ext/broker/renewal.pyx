@@ -29,9 +29,6 @@ cdef class Renewal:
     cdef bint go_on(self, InFlightTable table, DeferredHeap deferred, StoredDeferrals stored, Budget *budget) except -1:
         """False: the part ended first, or is_waiting."""
         self.is_waiting = False
-        if self.is_writing:
-            # Nothing must come between the look at a delivery and its write.
-            self.backlog.begin_renewals()
         while self.place < NOWHERE:
             if self.left == 0:
                 self.left = self.slot_count(table, deferred, stored)
@@ -40,7 +37,6 @@ cdef class Renewal:
             self.place += 1
             if self.place == NOWHERE and not self.is_writing and 0 < self.kept_size <= self.size // 2:
                 self.is_writing, self.place = True, DEFERRED
-                self.backlog.begin_renewals()
         return True
 
     cdef bint see_place(self, InFlightTable table, DeferredHeap deferred, StoredDeferrals stored,

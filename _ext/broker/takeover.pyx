@@ -45,7 +45,6 @@ cdef class Takeover:
         cdef Budget budget = begin_part()
         cdef Channel channel
         cdef int units
-        self.durability.write_postponed()
         while self.channels:
             if self.count == 0:
                 if self.store.is_ahead():

@@ -5,7 +5,9 @@ from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memcmp
 
 from nsqfast._ext.broker.deferrals cimport DeferredList
-from nsqfast._ext.broker.durability cimport Durability, PostponingQueue
+from nsqfast._ext.broker.durability cimport Durability
+from nsqfast._ext.broker.fanout cimport Fanout
+from nsqfast._ext.broker.message_queue cimport MessageQueue
 from nsqfast._ext.broker.takeover cimport Takeover
 from nsqfast._ext.core.clock cimport Clock
 from nsqfast._ext.core.guid cimport GuidFactory
@@ -20,7 +22,9 @@ cdef enum:
 
 # The backlog fills only without channels, while paused, with a publish that takes too long for a turn, and until that
 # was passed on.
-cdef class Topic(PostponingQueue):
+cdef class Topic(MessageQueue):
+    cdef readonly uint64_t message_count
+    cdef readonly uint64_t message_bytes
     cdef readonly str name
     cdef readonly bint ephemeral
     cdef readonly bint paused
@@ -33,6 +37,7 @@ cdef class Topic(PostponingQueue):
     cdef Py_ssize_t name_size
     cdef Durability durability
     cdef TopicStore store
+    cdef Fanout fanout
     cdef Clock clock
     cdef GuidFactory guid
     cdef DeferredList deferred   # deferred messages that wait for a first channel
@@ -50,7 +55,7 @@ cdef class Topic(PostponingQueue):
     # is_told: its publisher is told the id, which is guid.last().
     cdef uint64_t publish(self, const char *body, Py_ssize_t size, int64_t defer_ms,
                           bint is_told=*) except? 0
-    cdef uint64_t publish_many(self, const char *data, uint64_t count, bint is_postponed) except? 0
+    cdef uint64_t publish_many(self, const char *data, uint64_t count) except? 0
     cdef Closing close(self)
     cdef int complete(self) except -1
     cdef int delete(self) except -1
@@ -66,12 +71,10 @@ cdef class Topic(PostponingQueue):
     cdef int spread(self, Message *message, int64_t now_ns) except -1
     cdef int keep(self, Message *message) except -1
     cdef int restore_deferred(self) except -1
-    cdef bint begin_many(self, uint64_t count, bint is_postponed) except -1
-    cdef int end_many(self, bint is_postponed) except -1
-    cdef int make_room(self) except -1
-    cdef int break_off(self, uint64_t count, bint is_postponed, object error) except -1
+    cdef bint begin_many(self, uint64_t count) except -1
+    cdef int break_off(self, uint64_t count, object error) except -1
     cdef int refuse(self, uint64_t count, object error) except -1
-    cdef uint64_t finish_put(self, uint64_t count, uint64_t size, bint is_spread, bint is_postponed) except? 0
+    cdef uint64_t finish_put(self, uint64_t count, uint64_t size, bint is_spread) except? 0
     cdef int pump_channels(self) except -1
     cdef int on_deadline(self, int64_t now_ns) except -1
     cdef bint is_flowing(self) noexcept

@@ -7,7 +7,7 @@ from libc.stdint cimport uint32_t, uint64_t
 
 from nsqfast._ext.broker.channel cimport Channel
 from nsqfast._ext.broker.deferrals cimport begin_deferral
-from nsqfast._ext.broker.fanout cimport Fanout, count_postponed, is_large
+from nsqfast._ext.broker.fanout cimport Fanout
 from nsqfast._ext.broker.takeover cimport AHEAD, PART_OVER, PASSED_ALL, PENDING, Progress, Takeover
 from nsqfast._ext.core.budget cimport Budget, begin_part, is_spent
 from nsqfast._ext.core.limits cimport DISK_RETRY_NS
@@ -31,7 +31,7 @@ cdef enum:
     DELETE_UNITS = 16
 
 
-cdef class Topic(PostponingQueue):
+cdef class Topic(MessageQueue):
     """Topics creates it and learns of changes through the callables."""
 
     def __init__(self, str name, Durability durability, object on_change, object on_last_left, object on_deleted):
@@ -50,7 +50,6 @@ cdef class Topic(PostponingQueue):
         self.channel_list = []
         self.fanout = Fanout(self.store, self.channel_list)
         self.takeover = Takeover(durability, self.store, self.deferred, self.channel_list)
-        self.publishers = []
         self.channel_by_name = {}
         self.on_change = on_change
         self.on_last_left = on_last_left
@@ -61,78 +60,58 @@ cdef class Topic(PostponingQueue):
 
     cdef uint64_t publish(self, const char *body, Py_ssize_t size, int64_t defer_ms, bint is_told=False) except? 0:
         """Publish one message; return the ticket that its OK has to wait for. NotTakenError: it was not taken."""
-        cdef bint is_spread, is_durable = self.durability.settings.is_durable
+        cdef bint is_spread
+        cdef uint64_t ticket
         self.refuse_if_exiting()
         if defer_ms and self.account.level >= MEMORY_SLOW:
             # A deferred message takes memory until it is due.
             raise NotTakenError("no memory left for deferred messages", "memory")
-        if is_durable and defer_ms:
-            self.durability.write_postponed()
         is_spread = self.is_open()
-        if is_durable and is_spread and defer_ms == 0 and not self.is_postponed:
-            # Checked once per turn: postponed messages are written together.
-            is_spread = self.fanout.fits_turn(1)
         if self.has_log:
             self.admit(1, size)
         try:
             is_spread = self.add(body, size, defer_ms, is_told, self.clock.wall_ns(), self.clock.monotonic_ns(),
-                                 is_spread, defer_ms > 0 or not is_durable)
+                                 is_spread, True)
         except OSError as error:
             self.refuse(1, error)
-        if is_durable:
-            return self.finish_put(1, size, is_spread, defer_ms == 0)
+        ticket = self.store.ticket()
         self.message_count += 1
         self.message_bytes += <uint64_t> size
         if not is_spread:
             self.pass_on_owed(1)
         elif defer_ms == 0:
             self.pump_channels()
-        return self.store.ticket(not is_spread) if self.has_log else 0
+        return ticket
 
-    cdef uint64_t publish_many(self, const char *data, uint64_t count, bint is_postponed) except? 0:
-        """Publish `count` times {4 bytes size, body}, checked by the caller. is_postponed: a durable broker writes it
-        at the end of the turn, together with the other publishes."""
+    cdef uint64_t publish_many(self, const char *data, uint64_t count) except? 0:
+        """Publish `count` times {4 bytes size, body}, checked by the caller."""
         cdef uint64_t _, total = 0
         cdef Py_ssize_t size
         cdef int64_t wall = self.clock.wall_ns(), monotonic = self.clock.monotonic_ns()
-        cdef bint is_spread = self.begin_many(count, is_postponed)
+        cdef bint is_spread = self.begin_many(count)
         try:
             for _ in range(count):
                 size = get_be32(data)
                 self.add(data + 4, size, 0, False, wall, monotonic, is_spread, False)
                 data += 4 + size
                 total += size
-            self.end_many(is_postponed)
+            self.store.end(None)
         except BaseException as error:
-            self.break_off(count, is_postponed, error)
-        return self.finish_put(count, total, is_spread, is_postponed)
+            self.break_off(count, error)
+        return self.finish_put(count, total, is_spread)
 
-    cdef bint begin_many(self, uint64_t count, bint is_postponed) except -1:
+    cdef bint begin_many(self, uint64_t count) except -1:
         """Return whether these messages go to the channels."""
         self.refuse_if_exiting()
         if self.has_log:
             self.admit(count, <uint64_t> self.durability.settings.max_body_size)
-        self.make_room()
-        if not is_postponed:
-            self.durability.write_postponed()
-        if not (is_postponed and self.durability.settings.is_durable):
-            self.fanout.begin()
+        self.fanout.begin()
         self.log_mark = self.store.mark()
         return self.is_open() and self.fanout.fits_turn(count)
 
-    cdef int make_room(self) except -1:
-        """Ensure that postponed messages fit into memory."""
-        if self.is_postponed and is_large(self.fanout):
-            self.durability.write_postponed()
-        return 0
-
-    cdef int end_many(self, bint is_postponed) except -1:
-        return 0 if is_postponed and self.durability.settings.is_durable else self.store.end(None)
-
-    cdef int break_off(self, uint64_t count, bint is_postponed, object error) except -1:
+    cdef int break_off(self, uint64_t count, object error) except -1:
         self.store.cut(self.log_mark)
-        if not (is_postponed and self.durability.settings.is_durable):
-            self.fanout.roll_back()
+        self.fanout.roll_back()
         if isinstance(error, OSError):
             self.refuse(count, error)
         raise error
@@ -141,25 +120,18 @@ cdef class Topic(PostponingQueue):
         self.durability.store.health.refused(count)
         raise NotTakenError(error_text(error)) from None
 
-    cdef uint64_t finish_put(self, uint64_t count, uint64_t size, bint is_spread, bint is_postponed) except? 0:
-        """Hand out what was put and count it: now, or when the ticket's fsync is done."""
-        cdef uint64_t ticket
+    cdef uint64_t finish_put(self, uint64_t count, uint64_t size, bint is_spread) except? 0:
+        """Hand out what was put, and count it."""
+        cdef uint64_t ticket = self.store.ticket()
+        cdef Channel channel
         self.pump_channels()
-        ticket = self.store.ticket(not self.is_open())
-        if ticket == 0 or self.has_log:
-            self.count(count, size, self.channel_list if is_spread else None)
-            if not is_spread:
-                self.pass_on_owed(count)
-            return ticket
-        count_postponed(self.fanout, count, size, is_spread)
-        if not is_postponed:
-            self.durability.count_later(ticket, self)
-            if not is_spread:
-                self.pass_on_owed(count)
-            return ticket
+        self.message_count += count
+        self.message_bytes += size
         if not is_spread:
-            self.takeover.owed += 2 * count
-        self.durability.postpone(self)
+            self.pass_on_owed(count)
+            return ticket
+        for channel in self.channel_list:
+            channel.message_count += count
         return ticket
 
     cdef int admit(self, uint64_t count, uint64_t size) except -1:
@@ -185,7 +157,7 @@ cdef class Topic(PostponingQueue):
         message.defer_ms, message.is_told = <uint64_t> defer_ms, is_told
         try:
             if is_spread and is_alone:
-                is_spread = self.fanout.put(message, monotonic, not self.durability.settings.is_durable)
+                is_spread = self.fanout.put(message, monotonic)
             elif is_spread:
                 self.spread(message, monotonic)
             if not is_spread:
@@ -223,14 +195,6 @@ cdef class Topic(PostponingQueue):
             self.deferred.push(deferred)
             deferred = self.backlog.next_found(&due_ns)
         return 0
-
-    # -- the end of a turn, in which a durable broker writes what was postponed ----------------------------------------
-
-    cdef int on_written(self) except -1:
-        self.is_postponed = False
-        if self.backlog.depth() or self.deferred.queue.size or self.takeover.count:
-            self.pass_on_owed(0)
-        return self.pump_channels()
 
     cdef int pump_channels(self) except -1:
         cdef Channel channel
@@ -304,7 +268,6 @@ cdef class Topic(PostponingQueue):
         if channel is None:
             backlog = self.store.open_channel(name, is_ephemeral(name))
             channel = Channel(self.name, name, self.durability.store, backlog, self.last_left)
-            channel.missed_count = self.fanout.postponed_spread
             self.channel_by_name[name] = channel
             self.channel_list.append(channel)
             self.on_change("channel+", self.name, name)
@@ -433,7 +396,6 @@ cdef class Topic(PostponingQueue):
 
     def put(self, bytes body not None, int64_t defer_ms=0):
         """Publish one message; return a ticket (Durability.when_durable); NotTakenError."""
-        self.make_room()
         return self.publish(body, len(body), defer_ms)
 
 

@@ -109,7 +109,6 @@ cdef class Topics:
         cdef Durability durability = self.durability
         if durability.closing:
             return
-        durability.finish_postponed()
         durability.closing = True
         failed_before = durability.store.tickets().failed
         shutdown = Shutdown(durability.store, self.sorted(), on_progress)

@@ -151,7 +151,6 @@ cdef class Turn:
         if self.durability.store.write_log():
             self.durability.end_batch()
         self.tell_news()
-        self.durability.finish_postponed()
         self.serve_takers()
         self.is_scheduled = False
         has_written = self.write_output()
@@ -160,8 +159,7 @@ cdef class Turn:
         self.look_before_sleep(has_written, is_syncing)
 
     def on_synced(self):
-        """A batch of fsyncs is done: tell all whose messages are now on disk."""
-        self.durability.finish_postponed()
+        """A batch is written, or fsyncs are done: tell all whose messages are now on disk."""
         self.durability.end_batch()
         self.tell_news()
 
@@ -209,7 +207,6 @@ cdef class Turn:
                     callbacks.popleft()(error)
                 if is_spent(&budget, TELL_UNITS) and not self.durability.closing:
                     return self.schedule()
-            self.durability.told_ticket = done
             news.popleft()
         return 0
 

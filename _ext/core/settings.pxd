@@ -20,7 +20,6 @@ cdef class Settings:
     cdef readonly int64_t latency_window_ns   # 0: the time from publish to FIN is not measured
     cdef readonly bint has_histogram    # the time from publish to FIN is counted since the start
     cdef readonly bint is_topology_aware
-    cdef readonly bint is_durable       # an OK promises that the message is on disk, by its queue's own files
     cdef readonly bint has_log          # events go to the commit log, and an OK promises what its mode says
     cdef readonly bint is_interval      # the log is synced by time, so an OK outlives a kill but not a power cut
     cdef readonly int64_t durable_interval_ns

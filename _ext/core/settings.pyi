@@ -17,7 +17,6 @@ class Settings:
     latency_window_ns: int
     has_histogram: bool
     is_topology_aware: bool
-    is_durable: bool
     has_log: bool
     is_interval: bool
     durable_interval_ns: int

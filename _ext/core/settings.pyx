@@ -1,7 +1,8 @@
-"""A broker is durable if nothing is kept only in memory and each operation is synced, so an OK can await its fsync.
-
-With --durable the commit log takes the place of that.
+"""With --mem-queue-size=0 and --sync-every=1 an operator asks that each message is on disk before its OK, which the commit
+log does: they mean --durable=always, with as much in memory as by default.
 """
+
+cdef int64_t MEM_QUEUE_SIZE = 10000
 
 cdef str TOPOLOGY_AWARE = "topology-aware-consumption"
 
@@ -27,10 +28,12 @@ cdef class Settings:
         if options.e2e_processing_latency_percentiles:
             self.latency_window_ns = options.e2e_processing_latency_window_time_ns
         self.has_histogram = options.metrics_latency_histogram
-        self.has_log = options.durable != "off"
+        is_pair = self.mem_queue_size == 0 and self.sync_every == 1
+        self.has_log = options.durable != "off" or is_pair
+        if is_pair and options.durable == "off":
+            self.mem_queue_size = MEM_QUEUE_SIZE
         self.is_interval = options.durable == "interval"
         self.durable_interval_ns = options.durable_interval_ns
         self.commit_log_size = options.commit_log_size
-        self.is_durable = self.mem_queue_size == 0 and self.sync_every == 1 and not self.has_log
         self.is_topology_aware = TOPOLOGY_AWARE in options.enable_experiment
         self.options = options

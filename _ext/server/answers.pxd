@@ -17,7 +17,7 @@ cdef class Answers:
     cdef bint is_listed               # in the turn's list of those with output from this turn
     # What waits for the disk. OKs for one topic that wait for one ticket are a group, counted and not one object each:
     # the last group stands in the fields below, the earlier ones in a deque of [ticket, number of OKs, command,
-    # other frame or error text, topic name, messages]; None = nothing ever waited.
+    # other frame, topic name, messages]; None = nothing ever waited.
     cdef object waiting
     cdef Py_ssize_t waiting_count     # entries, with the last group
     cdef uint64_t last_ticket         # of all that wait: nothing is sent before what stands ahead of it
@@ -25,23 +25,17 @@ cdef class Answers:
     cdef Topic last_topic
     cdef uint64_t last_ok_count
     cdef uint64_t last_message_count
-    cdef Py_ssize_t postponed_count   # entries from the first OK on whose write is postponed to the end of this turn
-    cdef uint64_t kept_ok_count       # what stood in the first of these before
-    cdef uint64_t kept_message_count
-    cdef bint is_refused              # that write failed; its error ends the connection
     cdef dict publish_counts          # topic name -> messages that it has published
 
     cdef int want_flush(self) except -1
     cdef int send(self, int frame_type, bytes data) except -1
-    cdef int accept(self, uint64_t ticket, str command, Topic topic, uint64_t message_count,
-                    bint is_postponed) except -1
+    cdef int accept(self, uint64_t ticket, str command, Topic topic, uint64_t message_count) except -1
     cdef int accept_with_id(self, uint64_t ticket, str command, Topic topic, uint64_t id) except -1
     cdef int await_ticket(self, uint64_t ticket, str command) except -1
     cdef int count(self, str topic_name, uint64_t message_count) except -1
     cdef int begin_entry(self, uint64_t ticket) except -1
-    cdef bint begin_group(self, uint64_t ticket, str command, Topic topic) except -1
+    cdef int begin_group(self, uint64_t ticket, str command, Topic topic) except -1
     cdef int end_group(self) except -1
     cdef int append(self, uint64_t ticket, str command, object other, str topic_name, uint64_t message_count) except -1
     cdef list take_done(self, uint64_t done_ticket)
-    cdef bint on_written(self, str error) except -1
     cdef int on_durable(self, uint64_t done_ticket, str error) except -1

@@ -1,4 +1,4 @@
-"""A durable broker answers a publish when it is on disk; whatever is answered behind it waits as long."""
+"""A broker with a commit log answers a publish when it is on disk; whatever is answered behind it waits as long."""
 
 from collections import deque
 
@@ -38,21 +38,13 @@ cdef class Answers:
         write_frame(self.output, frame_type, data, len(data))
         return self.want_flush()
 
-    cdef int accept(self, uint64_t ticket, str command, Topic topic, uint64_t message_count,
-                    bint is_postponed) except -1:
-        """Answer OK to a publish that was taken, or will be if its write and its fsync succeed; ticket 0 = it was, and
-        its caller counts it."""
-        cdef bint is_new
+    cdef int accept(self, uint64_t ticket, str command, Topic topic, uint64_t message_count) except -1:
+        """Answer OK to a publish that was taken, or will be if its batch is written; ticket 0 = it was, and its caller
+        counts it."""
         if ticket == 0 and self.waiting_count == 0:
             write_ok(self.output)
             return self.want_flush()
-        is_new = self.begin_group(ticket, command, topic)
-        if is_postponed and ticket:
-            if is_new or self.postponed_count == 0:
-                topic.add_publisher(self.client)
-            if self.postponed_count == 0:
-                self.postponed_count = 1
-                self.kept_ok_count, self.kept_message_count = self.last_ok_count, self.last_message_count
+        self.begin_group(ticket, command, topic)
         self.last_ok_count += 1
         self.last_message_count += message_count if ticket else 0
         return 0
@@ -65,7 +57,7 @@ cdef class Answers:
         return self.append(ticket, command, encode(FRAME_RESPONSE, data), topic.name, 1)
 
     cdef int await_ticket(self, uint64_t ticket, str command) except -1:
-        """Let the error of this fsync be the command's, which has no answer yet."""
+        """Let the error of this batch be the command's, which has no answer yet."""
         if self.waiting_count == 0 or ticket > self.last_ticket:
             self.append(ticket, command, b"", "", 0)
         return 0
@@ -86,17 +78,15 @@ cdef class Answers:
         self.end_group()
         self.last_ticket = max(self.last_ticket, ticket)
         self.waiting_count += 1
-        if self.postponed_count:
-            self.postponed_count += 1
         return 0
 
-    cdef bint begin_group(self, uint64_t ticket, str command, Topic topic) except -1:
-        """Make this the last group; False = it is already."""
+    cdef int begin_group(self, uint64_t ticket, str command, Topic topic) except -1:
+        """Make this the last group, unless it is already."""
         if self.last_ticket >= ticket and self.last_command == command and self.last_topic is topic:
-            return False
+            return 0
         self.begin_entry(ticket)
         self.last_command, self.last_topic = command, topic
-        return True
+        return 0
 
     cdef int end_group(self) except -1:
         """Nothing is added to the last group any more."""
@@ -108,7 +98,7 @@ cdef class Answers:
         return 0
 
     cdef int append(self, uint64_t ticket, str command, object other, str topic_name, uint64_t message_count) except -1:
-        """Let this wait, which is no group; the error of its fsync is that of the command, unless that is empty."""
+        """Let this wait, which is no group; the error of its batch is that of the command, unless that is empty."""
         self.begin_entry(ticket)
         self.waiting.append([self.last_ticket, 0, command, other, topic_name, message_count])
         return 0
@@ -124,41 +114,20 @@ cdef class Answers:
         self.waiting_count -= 1
         return self.waiting.popleft()
 
-    cdef bint on_written(self, str error) except -1:
-        """The postponed write is done. If it failed, its error replaces all answers from the first postponed OK on."""
-        cdef list entry = None
-        cdef Py_ssize_t count = self.postponed_count
-        self.postponed_count = 0
-        if error is None or count == 0:
-            return False
-        PUBLISH_REFUSED["disk"] += 1
-        self.end_group()
-        for _ in range(count):
-            entry = self.waiting.pop()
-        self.waiting_count -= count
-        if self.kept_ok_count:
-            self.waiting.append([entry[0], self.kept_ok_count, *entry[2:5], self.kept_message_count])
-            self.waiting_count += 1
-        self.last_ticket = self.waiting[self.waiting_count - 1][0] if self.waiting_count else 0
-        self.append(0, entry[2], error, "", 0)
-        self.is_refused = True
-        return True
-
     cdef int on_durable(self, uint64_t done_ticket, str error) except -1:
-        """Send what waited for this. ProtocolError: it could not be written, or a postponed write had failed before."""
+        """Send what waited for this. ProtocolError: it could not be written."""
         cdef list entry
         if error is not None:
             PUBLISH_REFUSED["disk"] += 1
         entry = self.take_done(done_ticket)
         while entry is not None:
             _, ok_count, command, other, topic_name, message_count = entry
-            failure = other if type(other) is str else error
-            if failure is not None and command:
+            if error is not None and command:
                 self.end_group()
                 self.waiting.clear()
-                self.waiting_count = self.postponed_count = 0
+                self.waiting_count = 0
                 self.registry.durability.end_wait(self.client)
-                raise ProtocolError(f"E_{command}_FAILED", f"{command} failed {failure}")
+                raise ProtocolError(f"E_{command}_FAILED", f"{command} failed {error}")
             if message_count:
                 self.count(topic_name, message_count)
             data = OK * ok_count if other is None else other

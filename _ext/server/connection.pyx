@@ -300,9 +300,6 @@ cdef class BrokerConnection(Client):
             self.upgrade()
         return self.session.on_flushed()
 
-    cdef bint on_written(self, str error) except -1:
-        return self.session is not None and self.session.answers.on_written(error)
-
     cdef int on_durable(self, uint64_t done_ticket, str error) except -1:
         if self.session is None:
             return 0

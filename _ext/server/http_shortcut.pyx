@@ -27,7 +27,7 @@ cdef class PublishShortcut(Shortcut):
     """`reply(None)` returns the answer to a success; `reply(error, path)` returns that to a failure, and counts it."""
 
     def __init__(self, Registry registry not None, object reply not None, bint asks_host):
-        if registry.settings.is_durable or registry.settings.has_log:
+        if registry.settings.has_log:
             raise ValueError("a durable broker answers when the disk has it, and that is no short way")
         self.registry = registry
         self.reply = reply

@@ -107,10 +107,9 @@ cdef class Session(Consumer):
     cdef int choose_topic(self, Line *line) except -1
     cdef int add_up_counts(self) except -1
     cdef int check_open(self, str command) except -1
-    cdef bint was_refused(self) except -1
     cdef int publish(self, Line *line, str command, const char *body, Py_ssize_t size, int64_t delay_ms,
                      bint is_told) except -1
-    cdef int accept(self, uint64_t ticket, str command, uint64_t count, bint is_postponed) except -1
+    cdef int accept(self, uint64_t ticket, str command, uint64_t count) except -1
     cdef int pay(self, uint64_t count) except -1
     cdef Py_ssize_t mpub(self, const char *data, Py_ssize_t size, Line *line) except -1
     cdef Py_ssize_t put_slices(self, const char *data, Line *line) except -1

@@ -513,14 +513,12 @@ cdef class Session(Consumer):
         cdef uint64_t ticket
         self.check_open(command)
         self.choose_topic(line)
-        if self.was_refused():
-            return 0
         try:
             ticket = self.topic.publish(body, size, delay_ms, is_told)
         except NotTakenError as error:
             raise publish_failed(command, error) from None
         if not is_told:
-            return self.accept(ticket, command, 1, delay_ms == 0)
+            return self.accept(ticket, command, 1)
         if ticket == 0:
             self.topic_count += 1
         self.answers.accept_with_id(ticket, command, self.topic, self.topic.guid.last())
@@ -534,17 +532,11 @@ cdef class Session(Consumer):
             raise publish_failed(command, NotTakenError(self.registry.durability.store.health.low_disk, "low_disk"))
         return 0
 
-    cdef bint was_refused(self) except -1:
-        """Whether an earlier publish of this turn was refused: later ones are discarded."""
-        if self.topic.is_postponed:
-            self.topic.make_room()
-        return self.answers.is_refused
-
-    cdef int accept(self, uint64_t ticket, str command, uint64_t count, bint is_postponed) except -1:
-        """Answer a publish that was taken, or will be if its write and its fsync succeed."""
+    cdef int accept(self, uint64_t ticket, str command, uint64_t count) except -1:
+        """Answer a publish that was taken, or will be if its batch is written."""
         if ticket == 0:
             self.topic_count += count
-        self.answers.accept(ticket, command, self.topic, count, is_postponed and self.registry.settings.is_durable)
+        self.answers.accept(ticket, command, self.topic, count)
         return self.pay(count)
 
     cdef int pay(self, uint64_t count) except -1:
@@ -568,20 +560,15 @@ cdef class Session(Consumer):
         if not self.mpub_bodies(data, size, line.size + 4) or self.must_wait():
             return 0
         if self.scan.count > WHOLE_MAX:
-            self.registry.durability.write_postponed()
-        if self.was_refused():
-            size, self.scan.offset = self.scan.offset, 0
-            return size
-        if self.scan.count > WHOLE_MAX:
             return self.put_slices(data, line)
         try:
-            ticket = self.topic.publish_many(data + line.size + 8, self.scan.count, True)
+            ticket = self.topic.publish_many(data + line.size + 8, self.scan.count)
         except NotTakenError as error:
             raise publish_failed("MPUB", error) from None
         finally:
             size = self.scan.offset
             self.scan.offset = 0
-        self.accept(ticket, "MPUB", self.scan.count, True)
+        self.accept(ticket, "MPUB", self.scan.count)
         return size
 
     cdef Py_ssize_t put_slices(self, const char *data, Line *line) except -1:
@@ -599,7 +586,7 @@ cdef class Session(Consumer):
                     self.block_for_turn()
                     return 0
                 count = min(<uint64_t> SLICE_MAX, self.scan.count - self.sliced_count)
-                ticket = self.topic.publish_many(data + self.sliced_size, count, False)
+                ticket = self.topic.publish_many(data + self.sliced_size, count)
                 self.sliced_size += skip_bodies(data + self.sliced_size, count)
                 self.sliced_count += count
                 if ticket and self.sliced_count < self.scan.count:
@@ -610,7 +597,7 @@ cdef class Session(Consumer):
         finally:
             if not self.is_blocked:
                 self.sliced_count = self.sliced_size = self.scan.offset = 0
-        self.accept(ticket, "MPUB", self.scan.count, False)
+        self.accept(ticket, "MPUB", self.scan.count)
         return size
 
     cdef bint mpub_head(self, const char *data, Py_ssize_t size, Line *line) except -1:

@@ -42,7 +42,6 @@ cdef class Store:
     cdef readonly Health health      # what fails, and what was read and written
     cdef Disposal disposal           # frees what was emptied or deleted
     cdef public object on_pending    # called without arguments: start_batch() has something to do
-    cdef public object before_write  # the same before a write that must not be gathered with those that are postponed
     cdef Py_ssize_t stored_count     # messages that came back and were written one by one, in this turn
     cdef public object on_checkpoint # called with the delay in ns after which a checkpoint is wanted
 
@@ -108,7 +107,7 @@ cdef class TopicStore:
     # Gather what is put into all of its queues, or only into one, until end() or roll_back().
     cdef int begin(self, ChannelStore only) except -1
 
-    # Write what was gathered, and what was postponed. OSError: none of the queues has any of it.
+    # Write what was gathered. OSError: none of the queues has any of it.
     cdef int end(self, ChannelStore only) except -1
 
     # Return to the state at the begin; after an end() that failed there is nothing left to do.
@@ -130,8 +129,8 @@ cdef class TopicStore:
     cdef uint64_t mark(self) noexcept
     cdef int cut(self, uint64_t mark) except -1
 
-    # The ticket that an OK has to wait for after a put into all channels, or into its own queue; 0 = none.
-    cdef uint64_t ticket(self, bint is_own) except? 0
+    # The ticket that an OK has to wait for after a put; 0 = none.
+    cdef uint64_t ticket(self) noexcept
 
     # What was taken from that queue is in `only`, or in all queues of this topic, too, and about to be finished there:
     # after a power failure it comes again unless the new place is on disk.
@@ -188,9 +187,6 @@ cdef class ChannelStore:
     # it is set.
     cdef uint64_t stale_before
     cdef int64_t stale_size
-
-    # Some renew() follow in this turn, and nothing else between them.
-    cdef int begin_renewals(self) except -1
 
     # Write its record again, behind all others, and change nothing else. False: the disk does not take it.
     cdef bint renew(self, Delivery *delivery) except -1

@@ -12,7 +12,6 @@ class Store:
     broker_memory: Memory
     health: Health
     on_pending: Callable[[], object] | None
-    before_write: Callable[[], object] | None
     on_checkpoint: Callable[[int], object] | None
     def figures(self) -> tuple[int, int, float]: ...
     def starting(self) -> AbstractContextManager[None]: ...

@@ -92,7 +92,7 @@ cdef class TopicStore:
     cdef int cut(self, uint64_t mark) except -1:
         return 0
 
-    cdef uint64_t ticket(self, bint is_own) except? 0:
+    cdef uint64_t ticket(self) noexcept:
         pass
 
     cdef int note_copies(self, ChannelStore source, ChannelStore only) except -1:
@@ -134,9 +134,6 @@ cdef class ChannelStore:
         pass
 
     cdef Delivery *next_found(self, int64_t *due_ns) except? NULL:
-        pass
-
-    cdef int begin_renewals(self) except -1:
         pass
 
     cdef bint renew(self, Delivery *delivery) except -1:

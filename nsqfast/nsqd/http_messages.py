@@ -152,7 +152,7 @@ class MessageChanges:
                     picker.go_on()
                     if picker.ticket != ticket:  # of these copies, whose error is everyone's
                         ticket = picker.ticket
-                        self._peek.registry.durability.when_durable(ticket, errors.append, None)
+                        self._peek.registry.durability.when_durable(ticket, errors.append)
                     if picker.place_after is not None and time.perf_counter() >= due_s:
                         break
                     await asyncio.sleep(0)
@@ -162,6 +162,6 @@ class MessageChanges:
                 CHANGED[choice.action] += picker.changed
         if choice.channel.exiting:
             return EXITING
-        answer = self._publisher.when_durable(ticket, None, errors)
+        answer = self._publisher.when_durable(ticket, errors)
         answer = answer if isinstance(answer, Response) else await answer
         return picker if answer.status == 200 else answer

@@ -41,7 +41,7 @@ class HttpPublisher:
 
     def shortcut(self, asks_host: bool) -> PublishShortcut | None:
         """For publishes that need no handler; None on a broker whose answers wait for the disk."""
-        if self._registry.settings.is_durable or self._registry.settings.has_log:
+        if self._registry.settings.has_log:
             return None
         return PublishShortcut(self._registry, reply, asks_host)
 
@@ -61,8 +61,7 @@ class HttpPublisher:
             ticket = topic.put(bytes(body), defer_ms)
         except NotTakenError as error:
             return not_taken(error)
-        # A deferred message is already written.
-        return self.when_durable(ticket, None if defer_ms else topic)
+        return self.when_durable(ticket)
 
     def mpub(self, request: Request) -> Response | Awaitable[Response]:
         """Publish many messages, as lines or with their sizes in front."""
@@ -78,26 +77,26 @@ class HttpPublisher:
         try:
             bodies = Bodies(topic, request.body, is_binary)
             if not bodies.check() or bodies.is_large:
-                return self._put_later(bodies, topic)
+                return self._put_later(bodies)
             ticket = bodies.put()
         except (ProtocolError, NotTakenError) as error:
             return _refuse(error)
-        return self.when_durable(ticket, topic)
+        return self.when_durable(ticket)
 
-    async def _put_later(self, bodies: Bodies, topic: Topic) -> Response:
+    async def _put_later(self, bodies: Bodies) -> Response:
         """Publish one request at a time, a part in each turn; answers after the last message."""
         try:
             async with self._line:
-                answer = await self._put_in_parts(bodies, topic)
+                answer = await self._put_in_parts(bodies)
         except (ProtocolError, NotTakenError) as error:
             return _refuse(error)
         return answer if isinstance(answer, Response) else await answer
 
-    async def _put_in_parts(self, bodies: Bodies, topic: Topic) -> Response | Awaitable[Response]:
+    async def _put_in_parts(self, bodies: Bodies) -> Response | Awaitable[Response]:
         while not bodies.check():
             await _let_others()
         if not bodies.is_large:
-            return self.when_durable(bodies.put(), topic)
+            return self.when_durable(bodies.put())
         errors: list[str | None] = []
         slices = Slices()
         while True:
@@ -105,9 +104,9 @@ class HttpPublisher:
             if bodies.is_done:
                 break
             if ticket:  # the ticket has no OK of its own, but its error is everyone's
-                self._registry.durability.when_durable(ticket, errors.append, None)
+                self._registry.durability.when_durable(ticket, errors.append)
             await slices.pause(SLICE_UNITS)
-        return self.when_durable(ticket, None, errors)
+        return self.when_durable(ticket, errors)
 
     def open_topic(self, name: str) -> Topic:
         """The topic to publish to, created if need be; HttpError while nothing is taken."""
@@ -137,13 +136,13 @@ class HttpPublisher:
         raise HttpError(400, "INVALID_DEFER")
 
     def when_durable(
-        self, ticket: int, topic: Topic | None, errors: list[str | None] | None = None
+        self, ticket: int, errors: list[str | None] | None = None
     ) -> Response | Awaitable[Response]:
         """OK at once if there is nothing to wait for, otherwise a future of it; `errors`: those of earlier parts."""
         if not ticket:
             return OK
         promise = _Promise(errors)
-        self._registry.durability.when_durable(ticket, promise.keep, topic)
+        self._registry.durability.when_durable(ticket, promise.keep)
         return promise.response or promise.future()
 
 

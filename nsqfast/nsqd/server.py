@@ -11,6 +11,7 @@ import os
 import ssl
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from nsqfast._ext.broker.topics import Topics
 from nsqfast._ext.core.histogram import Histogram
 from nsqfast._ext.protocol.v2 import encode
 from nsqfast._ext.server.connection import BrokerConnection
-from nsqfast.errors import OptionsError
+from nsqfast.errors import OpenLogError, OptionsError
 from nsqfast.net import addresses
 from nsqfast.net.addresses import warn_if_open
 from nsqfast.net.browsers import BrowserRules
@@ -34,12 +35,15 @@ from nsqfast.nsqd.broker import HttpApiFactory
 from nsqfast.nsqd.data_folder import DirectoryLock, FreeDisk, RunFile
 from nsqfast.nsqd.drain import Drain
 from nsqfast.nsqd.lookup import Credentials, Lookup, read_credentials
+from nsqfast.nsqd.metadata import encode as encode_metadata
+from nsqfast.nsqd.metadata import write as write_metadata
 from nsqfast.nsqd.metadata_file import MetadataFile
 from nsqfast.nsqd.options import TLS_REQUIRED, VERSION_LINE, Options, expand_statsd_prefix, validate
 from nsqfast.nsqd.progress import StopProgress
 from nsqfast.nsqd.statsd import Statsd
 from nsqfast.nsqd.timers import DeadlineTimer, LagProbe
 from nsqfast.version import own_line
+from nsqfast.wire.gotext import os_error
 from nsqfast.wire.protocol import FRAME_ERROR
 
 if TYPE_CHECKING:
@@ -191,7 +195,12 @@ class Server:
     def _load(self) -> None:
         folder = self.options.data_path or os.getcwd()  # noqa: PTH109 - shown as text
         loop = asyncio.get_running_loop()
-        self.registry = registry = Registry(self.options, self.topics_type)
+        try:
+            self.registry = registry = Registry(self.options, self.topics_type)
+        except OpenLogError as error:
+            log.warning("NSQ: %s; it is repeated and closed first", error)
+            self._close_log(folder)
+            self.registry = registry = Registry(self.options, self.topics_type)
         self._turns = Turns(registry.memory)
         registry.tls_context = self.tls_context
         registry.authorizer = self.auth.ask if self.auth is not None else None
@@ -214,6 +223,18 @@ class Server:
             registry.durability.store.health, folder, self.options.min_free_disk
         )
         registry.topics.on_change = self._changed
+        # The commit log, which could not ask for a turn before, has records of this start.
+        registry.turn.schedule()
+
+    def _close_log(self, folder: str) -> None:
+        """What only the log has goes to the other files, as with a start with it and a clean stop."""
+        registry = Registry(replace(self.options, durable="always"), self.topics_type)
+        try:
+            MetadataFile(registry.topics, folder).load()
+            write_metadata(folder, encode_metadata(registry.topics))
+            registry.topics.close(StopProgress())
+        except OSError as error:
+            raise OptionsError(f"the commit log cannot be closed - {os_error(error)}") from None
 
     def _changed(self, kind: str, topic: str, channel: str | None) -> None:
         assert self._metadata is not None

@@ -173,3 +173,20 @@ def run_to_end(folder):
     lines = [line for line in done.stderr.splitlines() if " INFO: " not in line]
     assert all(" FATAL: " in line for line in lines), done.stderr
     return [line.partition(" FATAL: ")[2] for line in lines]
+
+
+@pytest.mark.parametrize("mode", ["always", "interval"])
+def test_without_a_log_what_only_the_log_has_is_repeated(tmp_path, mode):
+    """The first publish of a client that says nothing else, after kills with the log and without it."""
+    flags = (f"--durable={mode}", "--commit-log-size=33554432")
+    with start_nsqd("nsqfast", tmp_path, *flags) as server:
+        with Client(server.tcp) as client:
+            client.pub("t", b"1")
+        assert post(server.http, "/pub?topic=t&defer=3000000", b"2").status == 200
+        server.kill()
+    for _ in range(2):
+        with start_nsqd("nsqfast", tmp_path) as server:
+            assert stats(server.http)["topics"][0]["depth"] == 2
+            if any("is repeated and closed first" in line for line in server.lines):
+                server.kill()
+    assert errors(server) == []

@@ -11,7 +11,7 @@ from nsqfast._ext.protocol.v2 import FrameDecoder
 from nsqfast.streams.adapter import PIECE_SIZE_MAX, StreamError
 from nsqfast.streams.deflate import Deflate
 from nsqfast.streams.snappy import STREAM_IDENTIFIER, Snappy
-from support.core import Peer, make_registry
+from support.core import Peer, end_commit, make_registry
 
 MAKERS = {"deflate": lambda: Deflate(6), "snappy": Snappy}
 
@@ -167,7 +167,7 @@ def test_nonsense_drops_the_session(tmp_path):
 
 @pytest.mark.parametrize("kind", [b"snappy", b"deflate"])
 def test_the_change_waits_for_answers_that_wait_for_the_disk(tmp_path, kind):
-    registry = make_registry(tmp_path, mem_queue_size=0, sync_every=1)
+    registry = make_registry(tmp_path, durable="always")
     peer = Peer(registry)
     peer.send(b"PUB t\n\x00\x00\x00\x01x" + ask(kind) + b"thrown away")
     assert peer.receive() == []
@@ -175,8 +175,7 @@ def test_the_change_waits_for_answers_that_wait_for_the_disk(tmp_path, kind):
         peer.send(b"thrown away, too" * 10_000)
         with memoryview(peer.connection.get_buffer(1)) as room:
             assert len(room) < 1_000_000
-    registry.durability.store.syncer.wait(registry.durability.store.syncer.open_ticket - 1)
-    registry.turn.on_synced()
+    end_commit(registry)
     registry.turn.end()
     plain = peer.transport.written[0]
     (_, first), (_, second) = FrameDecoder().feed(plain)

@@ -7,8 +7,8 @@ import random
 import pytest
 from nsqfast._ext.dev.probes import fix_parts, let_pass, live_deliveries
 
-from ext.test_durable import no_room, sync
-from support.core import NEVER, SECOND_NS, Peer, counted_deliveries, make_registry
+from ext.test_durable import no_room
+from support.core import NEVER, SECOND_NS, Peer, counted_deliveries, make_registry, sync
 
 OK = (0, b"OK")
 HOUR_MS = 3_600_000
@@ -107,7 +107,7 @@ def test_who_asked_is_told_when_it_wants_to_be(registry):
 @pytest.mark.disk
 @pytest.mark.parametrize("durable", [False, True])
 def test_in_each_channel_once(tmp_path, durable):
-    flags = {"mem_queue_size": 0, "sync_every": 1} if durable else {}
+    flags = {"durable": "always"} if durable else {}
     registry = make_registry(tmp_path, **flags)
     topic = registry.topics.ensure("t")
     for name in "cd":
@@ -194,9 +194,7 @@ def test_at_a_topic_without_a_channel_and_at_one_that_is_paused(registry):
 @pytest.mark.parametrize("is_run", [False, True])
 def test_in_a_batch_that_some_channels_have(tmp_path, durable, is_run):
     """A topic's messages go to its channels in parts; those that lack it do not get it, or get it at once."""
-    registry = make_registry(
-        tmp_path, **({"mem_queue_size": 0, "sync_every": 1} if durable else {})
-    )
+    registry = make_registry(tmp_path, **({"durable": "always"} if durable else {}))
     topic = registry.topics.ensure("t")
     topic.pause()
     channels = [topic.channel(f"c{number}") for number in range(6)]
@@ -225,7 +223,7 @@ def test_in_a_batch_that_some_channels_have(tmp_path, durable, is_run):
 @pytest.mark.parametrize("durable", [False, True])
 def test_after_a_clean_stop(tmp_path, durable):
     """The broker that comes next does not know who was told; it finds all that were not delivered yet."""
-    flags = {"mem_queue_size": 0, "sync_every": 1} if durable else {}
+    flags = {"durable": "always"} if durable else {}
     registry = make_registry(tmp_path, **flags)
     registry.topics.ensure("t").channel("c")
     peer = Told(registry)
@@ -386,13 +384,13 @@ def test_very_many_channels_take_a_part_in_each_turn(registry):
 
 
 @pytest.mark.disk
-def test_a_refused_fsync_tells_no_id(tmp_path):
-    registry = make_registry(tmp_path, mem_queue_size=0, sync_every=1)
+def test_a_refused_write_tells_no_id(tmp_path):
+    registry = make_registry(tmp_path, mem_queue_size=0)
     registry.topics.ensure("t").channel("c")
     peer = Told(registry)
     with no_room():
         peer.send(dpub())
-        ((kind, text),) = sync(registry, peer)[0]
+        ((kind, text),) = peer.receive()
     assert (kind, text[:12]) == (1, b"E_DPUB_FAILE")
     assert registry.topics.find("t").find_channel("c").deferred_count == 0
     registry.topics.close()
@@ -400,7 +398,7 @@ def test_a_refused_fsync_tells_no_id(tmp_path):
 
 @pytest.mark.disk
 def test_answers_keep_their_order_and_counts(tmp_path):
-    registry = make_registry(tmp_path, mem_queue_size=0, sync_every=1)
+    registry = make_registry(tmp_path, durable="always")
     registry.topics.ensure("t").channel("c")
     peer = Told(registry)
     pub = b"PUB t\n" + sized(b"x")

@@ -1,4 +1,4 @@
-"""An OK that promises a message on disk: writes are postponed to the end of the turn, OKs to the fsync behind it."""
+"""An OK that promises a message on disk waits for the commit of its turn."""
 
 import contextlib
 import os
@@ -8,7 +8,7 @@ import signal
 import pytest
 from nsqfast._ext.storage.diskqueue.segment import segment_numbers
 
-from support.core import Peer, make_registry
+from support.core import Peer, end_commit, make_registry, sync
 
 OK = (0, b"OK")
 
@@ -25,19 +25,9 @@ def mpub(topic, *bodies):
 
 @pytest.fixture
 def registry(tmp_path):
-    registry = make_registry(tmp_path, mem_queue_size=0, sync_every=1)
+    registry = make_registry(tmp_path, durable="always")
     yield registry
     registry.topics.close()
-
-
-def sync(registry, *peers):
-    """End the turn and its fsyncs; what each peer got."""
-    registry.turn.end()
-    for _ in range(2):  # a batch may have been on its way, and ours starts when that one is done
-        registry.durability.store.syncer.wait(registry.durability.store.syncer.open_ticket - 1)
-        registry.turn.on_synced()
-    registry.turn.end()
-    return [peer.decode_all() for peer in peers]
 
 
 @contextlib.contextmanager
@@ -54,17 +44,17 @@ def no_room():
 
 
 @pytest.mark.parametrize("is_pair", [False, True], ids=["memory", "pair"])
-@pytest.mark.parametrize(
-    ("mode", "has_log", "is_interval"),
-    [("off", False, False), ("interval", True, True), ("always", True, False)],
-)
-def test_a_log_takes_the_place_of_synced_files(tmp_path, is_pair, mode, has_log, is_interval):
-    pair = {"mem_queue_size": 0, "sync_every": 1} if is_pair else {}
-    log = {"durable": mode, "durable_interval_ns": 5, "commit_log_size": 16 << 20}
-    settings = make_registry(tmp_path, **pair, **log).settings
-    assert (settings.has_log, settings.is_interval) == (has_log, is_interval)
-    assert settings.is_durable == (is_pair and not has_log)
-    assert (settings.durable_interval_ns, settings.commit_log_size) == (5, 16 << 20)
+@pytest.mark.parametrize("mode", ["off", "interval", "always"])
+def test_the_pair_of_flags_means_always(tmp_path, is_pair, mode):
+    pair = {"mem_queue_size": 0, "sync_every": 1} if is_pair else {"mem_queue_size": 7}
+    log = {"durable": mode, "durable_interval_ns": 5, "commit_log_size": 32 << 20}
+    registry = make_registry(tmp_path, **pair, **log)
+    settings = registry.settings
+    assert settings.has_log == (is_pair or mode != "off")
+    assert settings.is_interval == (mode == "interval")
+    assert settings.mem_queue_size == (7 if not is_pair else 10_000 if mode == "off" else 0)
+    assert (settings.durable_interval_ns, settings.commit_log_size) == (5, 32 << 20)
+    registry.topics.close()
 
 
 def size_on_disk(tmp_path, name):
@@ -72,33 +62,34 @@ def size_on_disk(tmp_path, name):
     return sum(os.path.getsize(f"{prefix}{n:06d}.dat") for n in segment_numbers(prefix))
 
 
-def test_publishes_of_one_turn_are_written_at_its_end(registry, tmp_path):
+def test_publishes_of_one_turn_share_a_commit(registry):
     registry.topics.ensure("t").channel("c")
+    sync(registry)
     peers = [Peer(registry) for _ in range(3)]
     for number, peer in enumerate(peers):
         peer.send(pub(b"t", b"%d" % number) + mpub(b"t", b"x", b"y"))
     assert registry.topics.ensure("t").find_channel("c").depth == 9
-    assert segment_numbers(str(tmp_path / "t:c.diskqueue.")) == []
     registry.turn.end()
-    assert size_on_disk(tmp_path, "t:c") == 9 * (4 + 26 + 1)
     assert [peer.decode_all() for peer in peers] == [[], [], []]
-    assert sync(registry, *peers) == [[OK, OK]] * 3
+    end_commit(registry)
+    registry.turn.end()
+    assert [peer.decode_all() for peer in peers] == [[OK, OK]] * 3
 
 
-def test_an_fsync_that_ends_in_the_turn_does_not_answer_for_it(registry):
+def test_a_commit_that_ends_in_the_turn_does_not_answer_for_it(registry):
     registry.topics.ensure("t").channel("c")
+    sync(registry)
     first, second = Peer(registry), Peer(registry)
     first.send(pub(b"t", b"1"))
     registry.turn.end()
     second.send(pub(b"t", b"2"))
-    registry.durability.store.syncer.wait(registry.durability.store.syncer.open_ticket - 1)
-    registry.turn.on_synced()  # of the first; starts that of the second
+    end_commit(registry)  # of the first; starts that of the second
     registry.turn.end()
     assert (first.decode_all(), second.decode_all()) == ([OK], [])
     assert sync(registry, second) == [[OK]]
 
 
-def test_a_consumer_gets_what_was_postponed_in_order(registry):
+def test_a_consumer_gets_all_in_order(registry):
     consumer, peer = Peer(registry), Peer(registry)
     consumer.subscribe(b"t", b"c", 100)
     assert consumer.receive() == [OK]
@@ -121,29 +112,22 @@ def test_a_channel_that_comes_in_the_same_turn_gets_all_in_order(registry):
     assert got == [b"OK", b"1", b"2", b"3"]
 
 
-def test_a_write_that_fails_refuses_all_of_its_turn(registry):
+def test_a_write_that_fails_refuses_its_publish(tmp_path):
+    """What came before it in the turn stays."""
+    registry = make_registry(tmp_path, mem_queue_size=0)
     registry.topics.ensure("t").channel("c")
-    registry.topics.ensure("u").channel("c")
-    settled = Peer(registry)
-    settled.send(pub(b"t", b"before") + pub(b"u", b"before"))
-    assert sync(registry, settled) == [[OK, OK]]
     peers = [Peer(registry), Peer(registry)]
-    refused = []
-    topic = registry.topics.ensure("u")
-    registry.durability.when_durable(topic.put(b"over HTTP"), refused.append, topic)
+    settled = Peer(registry)
+    settled.send(pub(b"t", b"before"))
     with no_room():
         peers[0].send(pub(b"t", b"1" * 100))
         peers[1].send(mpub(b"t", b"2", b"3"))
-        registry.turn.end()
-    answers = [peer.decode_all() for peer in peers]
-    for (kind, text), command in zip(
-        [frames[0] for frames in answers], (b"PUB", b"MPUB"), strict=True
-    ):
+    assert sync(registry, settled) == [[OK]]
+    for peer, command in zip(peers, (b"PUB", b"MPUB"), strict=True):
+        ((kind, text),) = peer.decode_all()
         assert kind == 1
         assert text.startswith(b"E_%s_FAILED %s failed write " % (command, command))
         assert text.endswith(b"file too large")
-    assert len(refused) == 1
-    assert "file too large" in refused[0]
     assert registry.topics.ensure("t").find_channel("c").depth == 1
     assert registry.durability.health().startswith("NOK")
     late = Peer(registry)
@@ -151,19 +135,10 @@ def test_a_write_that_fails_refuses_all_of_its_turn(registry):
     assert sync(registry, late) == [[OK]]
     assert registry.topics.ensure("t").find_channel("c").depth == 2
     assert registry.durability.health() == "OK"
+    registry.topics.close()
 
 
-def test_a_large_turn_is_written_in_pieces(registry, tmp_path):
-    registry.topics.ensure("t").channel("c")
-    peer = Peer(registry)
-    for _ in range(20):
-        peer.send(mpub(b"t", *[b"x" * 1000] * 100))
-    assert size_on_disk(tmp_path, "t:c") >= 1 << 20
-    assert registry.topics.ensure("t").find_channel("c").depth == 2000
-    assert sync(registry, peer) == [[OK] * 20]
-
-
-def test_emptying_and_deleting_drop_what_was_postponed(registry):
+def test_emptying_and_deleting_drop_what_is_not_committed(registry):
     peer = Peer(registry)
     registry.topics.ensure("t").channel("c")
     peer.send(pub(b"t", b"1"))
@@ -176,12 +151,12 @@ def test_emptying_and_deleting_drop_what_was_postponed(registry):
     assert sync(registry, peer) == [[OK] * 3]
 
 
-def test_a_stop_keeps_what_was_postponed(tmp_path):
-    registry = make_registry(tmp_path, mem_queue_size=0, sync_every=1)
+def test_a_stop_keeps_what_is_not_committed(tmp_path):
+    registry = make_registry(tmp_path, durable="always")
     registry.topics.ensure("t").channel("c")
     Peer(registry).send(pub(b"t", b"1") + pub(b"v", b"2"))
     registry.topics.close()
-    again = make_registry(tmp_path, mem_queue_size=0, sync_every=1)
+    again = make_registry(tmp_path, durable="always")
     assert again.topics.ensure("v").depth == 1
     assert again.topics.ensure("t").channel("c").depth == 1
     again.topics.close()

@@ -5,7 +5,7 @@ from nsqfast._ext.dev.probes import let_pass
 from nsqfast._ext.dev.structures import put_all
 
 from nsqfast.errors import PublishError
-from support.core import Peer, make_registry
+from support.core import Peer, make_registry, sync
 
 OK = (0, b"OK")
 SECOND_NS = 1_000_000_000
@@ -27,7 +27,7 @@ COMMANDS = {
 BODIES = {"PUB": [b"new"], "MPUB": [b"new", b"newer"], "DPUB": [b"new"]}
 MODES = {
     "disk": {"mem_queue_size": 0},
-    "durable": {"mem_queue_size": 0, "sync_every": 1},
+    "durable": {"mem_queue_size": 0, "durable": "always"},
     "memory": {"mem_queue_size": 2},
 }
 
@@ -37,7 +37,6 @@ class Scene:
 
     def __init__(self, folder, mode):
         self.registry = make_registry(folder, **MODES[mode])
-        self.is_durable = mode == "durable"
         self.topic = self.registry.topics.ensure("t")
         self.channels = {name: self.topic.channel(name) for name in "abc"}
         self.obstacle = folder / "t:b.diskqueue.000000.dat"
@@ -48,19 +47,10 @@ class Scene:
             for name in "ac":
                 assert self.drain(name) == [b"new"] * 2
 
-    def settle(self):
-        self.registry.turn.end()
-        for _ in range(2):
-            self.registry.durability.store.syncer.wait(
-                self.registry.durability.store.syncer.open_ticket - 1
-            )
-            self.registry.turn.on_synced()
-        self.registry.turn.end()
-
     def send(self, data):
         peer = Peer(self.registry)
         peer.send(data)
-        self.settle()
+        sync(self.registry)
         return peer.decode_all()
 
     def drain(self, name):
@@ -131,9 +121,8 @@ def test_over_http(scene, kind):
             ticket = puts[kind]()
         except PublishError as error:
             return str(error)
-        topic = None if kind == "deferred" else scene.topic
-        scene.registry.durability.when_durable(ticket, answers.append, topic)
-        scene.settle()
+        scene.registry.durability.when_durable(ticket, answers.append)
+        sync(scene.registry)
         return answers[0]
 
     before = scene.counts()
@@ -189,10 +178,8 @@ def test_others_are_not_refused_with_it(durable):
     other.send(b"PUB u\n" + sized(b"1"))
     late.send(COMMANDS["PUB"])
     answered = []
-    registry.durability.when_durable(
-        registry.topics.ensure("u").put(b"2"), answered.append, registry.topics.ensure("u")
-    )
-    durable.settle()
+    registry.durability.when_durable(registry.topics.ensure("u").put(b"2"), answered.append)
+    sync(durable.registry)
     assert early.decode_all() == other.decode_all() == [OK]
     assert late.decode_all()[0][0] == 1
     assert answered == [None]
@@ -208,7 +195,7 @@ def test_a_refusal_stands_behind_the_answers_before_it(durable):
     peer.send(b"PUB u\n" + sized(b"1"))
     durable.registry.turn.end()
     peer.send(COMMANDS["PUB"] + COMMANDS["MPUB"])
-    durable.settle()
+    sync(durable.registry)
     frames = peer.decode_all()
     assert frames[0] == OK
     assert [kind for kind, _ in frames] == [0, 1]
@@ -228,7 +215,7 @@ def test_a_refusal_spares_answers_to_the_same_topic_that_wait_for_the_same_fsync
     obstacle = durable.obstacle.with_name("t:b.diskqueue.000001.dat")
     obstacle.mkdir()
     peer.send(COMMANDS["PUB"])
-    durable.settle()
+    sync(durable.registry)
     assert [kind for kind, _ in peer.decode_all()] == [0, 0, 0, 1]
     assert peer.session.pub_counts() == {"u": 1, "t": 2}
     assert durable.topic.message_count == 2
@@ -243,27 +230,8 @@ def test_a_deferred_publish_is_not_refused_with_what_comes_behind_it(durable):
     obstacle = durable.obstacle.with_name("t:b.diskqueue.000001.dat")
     obstacle.mkdir()
     peer.send(COMMANDS["PUB"])
-    durable.settle()
+    sync(durable.registry)
     assert [kind for kind, _ in peer.decode_all()] == [0, 1]
     assert durable.topic.message_count == 1
-    assert durable.drain("a") == [b"new"]
-    obstacle.rmdir()
-
-
-def test_a_requeue_in_the_same_turn(durable):
-    """It writes what was postponed in all channels first, so that its own channel does not have it alone."""
-    durable.obstacle.rmdir()
-    assert durable.send(COMMANDS["PUB"]) == [OK]
-    consumer, peer = Peer(durable.registry), Peer(durable.registry)
-    consumer.subscribe(b"t", b"a", 1)
-    message = consumer.receive()[1][1]
-    durable.channels["b"].empty()
-    obstacle = durable.obstacle.with_name("t:b.diskqueue.000001.dat")
-    obstacle.mkdir()
-    peer.send(b"PUB t\n" + sized(b"refused"))
-    consumer.send(b"RDY 0\nREQ " + message[10:26] + b" 0\n")
-    durable.settle()
-    assert peer.decode_all()[0][0] == 1
-    consumer.close()
     assert durable.drain("a") == [b"new"]
     obstacle.rmdir()

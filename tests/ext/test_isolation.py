@@ -5,15 +5,15 @@ import json
 import pytest
 from nsqfast._ext.dev.probes import let_pass
 
-from ext.test_durable import no_room, pub, sync
-from support.core import Peer, make_registry
+from ext.test_durable import no_room, pub
+from support.core import Peer, make_registry, sync
 
 OK = (0, b"OK")
 
 
 @pytest.fixture(params=["memory", "durable"])
 def registry(request, tmp_path):
-    flags = {"mem_queue_size": 0, "sync_every": 1} if request.param == "durable" else {}
+    flags = {"durable": "always"} if request.param == "durable" else {}
     registry = make_registry(tmp_path, **flags)
     registry.topics.ensure("t").channel("c")
     yield registry
@@ -64,7 +64,7 @@ def test_its_messages_go_to_others(registry):
 @pytest.mark.parametrize("feature", ["deflate", "snappy"])
 def test_nothing_is_packed_behind_the_error_of_a_refused_publish(tmp_path, feature):
     """Both came in one packet: the connection ends with the error."""
-    registry = make_registry(tmp_path, mem_queue_size=0, sync_every=1)
+    registry = make_registry(tmp_path, mem_queue_size=0)
     registry.topics.ensure("t").channel("c")
     broken, behind = Peer(registry), Peer(registry)
     with no_room():

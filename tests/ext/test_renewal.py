@@ -4,7 +4,7 @@ import pytest
 from nsqfast._ext.dev.probes import fix_parts, let_pass
 
 from ext.test_durable import no_room, pub, size_on_disk
-from support.core import SECOND_NS, Peer, make_registry
+from support.core import SECOND_NS, Peer, make_registry, sync
 
 MIB = 1 << 20
 HOUR_MS = 3_600_000
@@ -13,7 +13,7 @@ DAYS_NS = 90 * 86_400 * SECOND_NS
 FILE_SIZE = 4 * MIB
 KEPT_MAX = 64 * MIB + 3 * FILE_SIZE
 FLAGS = {"max_bytes_per_file": FILE_SIZE, "max_defer_ns": DAYS_NS, "msg_timeout_ns": DAYS_NS}
-ON_DISK, DURABLE = {"mem_queue_size": 0}, {"mem_queue_size": 0, "sync_every": 1}
+ON_DISK, DURABLE = {"mem_queue_size": 0}, {"durable": "always"}
 modes = pytest.mark.parametrize("mode", [ON_DISK, DURABLE], ids=["on disk", "durable"])
 
 
@@ -48,6 +48,8 @@ class Scene:
     def turn(self):
         """A turn, its fsyncs, and what follows from both after more than --sync-timeout."""
         self.registry.turn.end()
+        if self.registry.settings.has_log:
+            sync(self.registry)
         syncer = self.registry.durability.store.syncer
         for _ in range(3):
             syncer.start_batch()

@@ -7,7 +7,7 @@ import pytest
 from nsqfast._ext.dev.probes import let_pass, pool_slabs, used_bytes
 from nsqfast._ext.protocol.v2 import FrameDecoder
 
-from support.core import SECOND_NS, Peer, counted_bytes, make_registry
+from support.core import SECOND_NS, Peer, counted_bytes, end_commit, make_registry
 
 MS = 1_000_000
 DEBUG = any(os.environ.get(f"NSQFAST_{name}", "0") != "0" for name in ("DEBUG", "SANITIZE"))
@@ -265,17 +265,16 @@ def test_a_large_mpub_in_pieces(registry, piece):
 
 
 @pytest.mark.disk
-def test_a_durable_ok_waits_for_its_fsync(tmp_path):
-    registry = make_registry(tmp_path, mem_queue_size=0, sync_every=1)
+def test_a_durable_ok_waits_for_its_commit(tmp_path):
+    registry = make_registry(tmp_path, durable="always")
     peer = Peer(registry)
     peer.send(b"PUB t\n" + body(b"1") + b"PUB t\n" + body(b"2") + b"SUB t c\n")
-    # The turn's end starts the fsync; nothing left before it, and the order holds.
+    # The turn's end starts the commit; nothing left before it, and the order holds.
     assert peer.receive() == []
     decoder = FrameDecoder()
     frames = []
     while len(frames) < 3:
-        registry.durability.store.syncer.wait(registry.durability.store.syncer.open_ticket - 1)
-        registry.turn.on_synced()
+        end_commit(registry)
         registry.turn.end()
         written, peer.transport.written = peer.transport.written, []
         frames += decoder.feed(b"".join(written))

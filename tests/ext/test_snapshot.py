@@ -206,7 +206,7 @@ def test_who_is_looked_at_does_the_same(tmp_path, seed, memory, durable):
         random.Random(seed),
         mem_queue_size=memory,
         max_bytes_per_file=3000,
-        sync_every=1 if durable else 2500,
+        durable="always" if durable else "off",
     )
     for _ in range(700):
         pair.step()

@@ -11,8 +11,8 @@ import pytest
 from nsqfast._ext.core.budget import Part
 from nsqfast._ext.dev.probes import fix_parts, let_pass, used_bytes
 
-from ext.test_durable import pub, sync
-from support.core import NEVER, SECOND_NS, Peer, make_registry
+from ext.test_durable import pub
+from support.core import NEVER, SECOND_NS, Peer, end_commit, make_registry, sync
 
 OK = (0, b"OK")
 HEARTBEAT = (0, b"_heartbeat_")
@@ -591,21 +591,19 @@ def test_a_part_of_the_clients_is_written_to_in_each_turn(registry):
 
 
 def test_a_part_of_those_who_wait_for_the_disk_is_told_in_each_turn(tmp_path):
-    registry = make_registry(tmp_path, mem_queue_size=0, sync_every=1)
+    registry = make_registry(tmp_path, durable="always")
     registry.topics.ensure("t").channel("c")
     peers = [Peer(registry) for _ in range(COUNT)]
     told = []
     for peer in peers:
         peer.send(pub(b"t", b"x"))
+    ticket = registry.topics.find("t").put(b"x")
     registry.turn.end()
     for number in range(COUNT):
-        registry.durability.when_durable(
-            registry.durability.store.syncer.open_ticket - 1, told.append, None
-        )
+        registry.durability.when_durable(ticket, told.append)
         assert len(told) == 0, number
-    registry.durability.store.syncer.wait(registry.durability.store.syncer.open_ticket - 1)
     fix_parts(10 * 8)
-    registry.turn.on_synced()
+    end_commit(registry)
     answered = 0
     for turn in range(1, 2 * COUNT // 10):
         registry.turn.end()
@@ -624,9 +622,9 @@ def test_a_part_of_those_who_wait_for_the_disk_is_told_in_each_turn(tmp_path):
     fix_parts(0)
 
 
-def test_nobody_hears_of_a_later_fsync_first(tmp_path):
-    """The second fsync ends while its clients are still being told of the first."""
-    registry = make_registry(tmp_path, mem_queue_size=0, sync_every=1)
+def test_nobody_hears_of_a_later_commit_first(tmp_path):
+    """The second commit ends while its clients are still being told of the first."""
+    registry = make_registry(tmp_path, durable="always")
     registry.topics.ensure("t").channel("c")
     peers = [Peer(registry) for _ in range(COUNT)]
     answers = [[] for _ in peers]
@@ -637,8 +635,7 @@ def test_nobody_hears_of_a_later_fsync_first(tmp_path):
         fix_parts(8)
         for _ in range(COUNT // 10):  # not enough for all of them
             registry.turn.end()
-        registry.durability.store.syncer.wait(registry.durability.store.syncer.open_ticket - 1)
-        registry.turn.on_synced()
+        end_commit(registry)
     for _ in range(20 * COUNT):
         registry.turn.end()
         for got, peer in zip(answers, peers, strict=True):

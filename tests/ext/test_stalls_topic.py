@@ -8,8 +8,8 @@ from nsqfast._ext.core.clock import now
 from nsqfast._ext.dev.probes import fix_parts, let_pass
 from nsqfast._ext.dev.structures import put_all
 
-from ext.test_durable import mpub, pub, sync
-from support.core import Peer
+from ext.test_durable import mpub, pub
+from support.core import Peer, end_commit, sync
 from support.core import make_registry as make_whole
 
 OK = (0, b"OK")
@@ -48,8 +48,7 @@ def run_all(registry, topic):
         turns += 1
         assert turns < 100_000
         if turns % 100 == 0:
-            registry.durability.store.syncer.wait(registry.durability.store.syncer.open_ticket - 1)
-            registry.turn.on_synced()
+            sync(registry)
             let_pass(2_000_000)
     return turns
 
@@ -155,8 +154,8 @@ def test_a_publish_behind_a_backlog_passes_on_more_than_it_brings(registry, defe
         assert bodies == numbers(0, 6000)
 
 
-def test_a_durable_publish_behind_a_backlog_passes_on_more_at_the_end_of_its_turn(tmp_path):
-    registry = make_registry(tmp_path, 1000, mem_queue_size=0, sync_every=1)
+def test_a_durable_publish_behind_a_backlog_passes_on_more(tmp_path):
+    registry = make_registry(tmp_path, 1000, mem_queue_size=0, durable="always")
     topic, peer = registry.topics.ensure("t"), Peer(registry)
     topic.pause()
     topic.channel("c")
@@ -212,7 +211,7 @@ def test_deferred_messages_that_wait_for_a_first_channel(registry):
 @pytest.mark.parametrize("mode", ["memory", "disk", "durable"])
 def test_a_first_overflow_of_many_channels_makes_a_few_files_in_a_turn(tmp_path, mode):
     flags = {"memory": {"mem_queue_size": 1}, "disk": {"mem_queue_size": 0}}.get(
-        mode, {"mem_queue_size": 0, "sync_every": 1}
+        mode, {"mem_queue_size": 0, "durable": "always"}
     )
     registry = make_registry(tmp_path, **flags)
     topic, peer = registry.topics.ensure("t"), Peer(registry)
@@ -424,7 +423,7 @@ def test_a_large_mpub_is_put_in_slices(tmp_path, flags):
 
 
 def test_a_large_mpub_on_a_durable_broker(tmp_path):
-    registry = make_registry(tmp_path, 2000, mem_queue_size=0, sync_every=1)
+    registry = make_registry(tmp_path, 2000, mem_queue_size=0, durable="always")
     topic, peer = registry.topics.ensure("t"), Peer(registry)
     topic.channel("c")
     peer.send(pub(b"t", b"0") + mpub(b"t", *numbers(1, LARGE)) + pub(b"t", b"%d" % LARGE))
@@ -444,7 +443,7 @@ def test_a_large_mpub_on_a_durable_broker(tmp_path):
     registry.topics.close()
 
 
-@pytest.mark.parametrize("flags", [{}, {"sync_every": 1}])
+@pytest.mark.parametrize("flags", [{}, {"durable": "always"}])
 def test_a_large_mpub_that_fails_keeps_what_was_put_before(tmp_path, flags):
     registry = make_registry(tmp_path, 2000, mem_queue_size=0, max_bytes_per_file=100_000, **flags)
     topic, peer = registry.topics.ensure("t"), Peer(registry)

@@ -5,8 +5,7 @@ import asyncio
 import pytest
 from nsqfast._ext.dev.probes import fix_parts
 
-from ext.test_durable import sync
-from support.core import NEVER
+from support.core import NEVER, sync
 from support.http import HttpBroker, post
 
 LARGE = 12_000  # messages

@@ -1,6 +1,7 @@
 """The compiled core without a socket: options, and a transport that keeps what is written to it."""
 
 import gc
+import select
 from types import SimpleNamespace
 
 from nsqfast._ext.broker.registry import Registry
@@ -9,6 +10,7 @@ from nsqfast._ext.dev.probes import fix_parts, let_pass, live_deliveries, used_b
 from nsqfast._ext.protocol.v2 import FrameDecoder
 from nsqfast._ext.server.connection import BrokerConnection
 
+COMMIT_S = 60
 SECOND_NS = 1_000_000_000
 NEVER = 1 << 60
 
@@ -35,7 +37,7 @@ def make_registry(data_path, make_topics=Topics, **changed):
         "sync_timeout_ns": 2 * SECOND_NS,
         "durable": "off",
         "durable_interval_ns": SECOND_NS,
-        "commit_log_size": 256 << 20,
+        "commit_log_size": 32 << 20,
         "msg_timeout_ns": 60 * SECOND_NS,
         "max_msg_timeout_ns": 900 * SECOND_NS,
         "max_msg_size": 1 << 20,
@@ -69,6 +71,29 @@ def make_registry(data_path, make_topics=Topics, **changed):
     assert changed.keys() <= options.keys()
     fix_parts(NEVER)
     return Registry(SimpleNamespace(**options | changed), make_topics)
+
+
+def end_commit(registry):
+    """Wait until a write that is on its way is done: a batch of the log, or fsyncs of files."""
+    assert select.select([registry.durability], [], [], COMMIT_S)[0], "nothing is on its way"
+    registry.turn.on_synced()
+
+
+def sync(registry, *peers):
+    """Run turns until what was published is on disk, if an OK promises that; return what each peer got."""
+    done = []
+    registry.durability.when_durable(registry.topics.ensure("barrier").put(b"x"), done.append)
+    registry.turn.end()
+    for _ in range(COMMIT_S * 20):
+        if done:
+            break
+        if select.select([registry.durability], [], [], 0.05)[0]:
+            registry.turn.on_synced()
+        else:
+            registry.timers.run(let_pass(0))  # the log waits for a checkpoint
+        registry.turn.end()
+    assert done == [None]
+    return [peer.decode_all() for peer in peers]
 
 
 class Transport:

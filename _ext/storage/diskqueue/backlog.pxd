@@ -64,7 +64,6 @@ cdef class Backlog(MemoryQueue):
     cdef int store_batch(self, Delivery **batch, size_t count) except -1
     cdef Delivery *next_logged(self, int64_t *due_ns) except? NULL
     cdef Message *read(self, uint64_t *ordinal) except? NULL
-    cdef uint64_t ticket(self) except? 0
     cdef bint is_ahead(self) noexcept
     cdef int find_stale(self) except -1
     cdef int mark_dirty(self) except -1
@@ -82,4 +81,4 @@ cdef class BacklogScan(DiskScan):
 cdef inline bint has_room(Backlog backlog) noexcept:
     """Whether memory has room, and nothing on disk comes first."""
     return (<int64_t> backlog.memory.size < backlog.memory_max and backlog.memory.account.level == 0
-            and backlog.disk.reader.depth + backlog.disk.writer.postponed_count == 0)
+            and backlog.disk.reader.depth == 0)

@@ -155,23 +155,18 @@ cdef class Backlog(MemoryQueue):
         self.keeps_records = True
 
     cdef int64_t depth(self) noexcept:
-        """Includes postponed writes: they are not on disk yet, but nothing may overtake them."""
-        return <int64_t> self.memory.size + self.disk.reader.depth + <int64_t> self.disk.writer.postponed_count
+        return <int64_t> self.memory.size + self.disk.reader.depth
 
     cdef bint put(self, Message *message, bint is_wanted) except -1:
         if has_room(self):
             remember(self, message)
             return True
-        if self.store.settings.is_durable:
-            # The OK waits for an fsync anyway, so one write serves all messages of this turn.
-            self.disk.writer.append_postponed(message, message.attempts)
-        else:
-            self.disk.writer.append(message, message.attempts, False)
+        self.disk.writer.append(message, message.attempts, False)
         self.mark_dirty()
         return True
 
     cdef int defer(self, Delivery *delivery, bint is_new, int64_t delay_ns) except -1:
-        """A durable broker has a new one on disk meanwhile; one that has a record gets another with its attempts, so
+        """Without memory for it a new one is on disk meanwhile; one that has a record gets another with its attempts, so
         that a kill does not lose these."""
         cdef bint is_stored = self.memory_max == 0 or (self.log is not None and self.memory.account.level > 0)
         if is_new:
@@ -217,19 +212,12 @@ cdef class Backlog(MemoryQueue):
     cdef int store_record(self, Delivery *delivery) except -1:
         """Append it on disk and free the delivery. OSError: it is not freed."""
         self.store.stored_count += 1
-        if self.disk.writer.postponed_count:
-            self.store.before_write()
         if delivery.ordinal:
             self.disk.writer.move(delivery.ordinal, delivery.message, delivery.attempts, False)
         else:
             self.disk.writer.append(delivery.message, delivery.attempts, False)
         delivery_free(delivery)
         return self.mark_dirty()
-
-    cdef int begin_renewals(self) except -1:
-        if self.disk.writer.postponed_count:
-            self.store.before_write()
-        return 0
 
     cdef bint renew(self, Delivery *delivery) except -1:
         # A delivery that a kill cuts short does not count.
@@ -452,12 +440,6 @@ cdef class Backlog(MemoryQueue):
         MemoryQueue.roll_back(self)
         return self.disk.writer.revoke()
 
-    cdef uint64_t ticket(self) except? 0:
-        """Return the ticket that covers what was put."""
-        if self.disk.writer.postponed_count == 0:
-            return self.disk.writer.request_sync()
-        return self.syncer.promise()
-
     cdef bint is_ahead(self) noexcept:
         """Whether more was passed on than should be without an fsync."""
         return self.log is None and self.disk.position.kept_behind() > AHEAD_MAX
@@ -469,7 +451,7 @@ cdef class Backlog(MemoryQueue):
         if place.shift != self.disk.reader.shift:
             place.index = place.file = place.position = 0
             place.shift = self.disk.reader.shift
-        visible_count[0] = self.disk.reader.depth     # what is postponed is in no file yet
+        visible_count[0] = self.disk.reader.depth
         return self.disk.position.written
 
     cdef Scan scan(self, QueuePlace *place, uint64_t end):
@@ -559,7 +541,6 @@ cdef class BacklogScan(DiskScan):
         """In one write."""
         cdef DiskQueue disk = self.backlog.disk
         cdef size_t moved = 0
-        self.backlog.store.before_write()
         disk.writer.begin_batch()
         try:
             while moved < count:

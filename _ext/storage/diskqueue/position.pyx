@@ -85,7 +85,7 @@ cdef class DiskPosition:
             other.is_open = other is self or not other.owner.close_idle()
             if other.is_open:
                 queues[other] = None
-        if is_full and self.syncer.pending_size > before and not self.syncer.is_promised:
+        if is_full and self.syncer.pending_size > before:
             # A file stays open until it is synced. No ticket for this batch was promised yet.
             self.syncer.wait(self.syncer.last_ticket())
         return 0

@@ -107,7 +107,7 @@ cdef class DiskQueue(FileOwner):
         """Drop everything, unread or unfinished; later acks are ignored."""
         cdef DiskPosition position = self.position
         cdef int64_t first = position.kept.file, last = position.write_file
-        self.writer.gathered_count = self.writer.batch_size = self.writer.postponed_count = 0
+        self.writer.gathered_count = self.writer.batch_size = 0
         position.postponed_acks = []
         if position.closed:
             return 0

@@ -26,7 +26,7 @@ from nsqfast._ext.storage.diskqueue.segment import forget_folder
 from nsqfast._ext.storage.diskqueue.unreadable import opened_at_start
 from nsqfast._ext.storage.engine cimport ChannelStore, Checkpoint, Closing, Tickets, TopicStore
 from nsqfast._ext.storage.memory cimport MemoryQueue
-from nsqfast.errors import OptionsError
+from nsqfast.errors import OpenLogError, OptionsError
 
 cdef enum:
     # A queue's write to its disk costs as much as so many messages put into memory, and so many if its files do not
@@ -132,8 +132,7 @@ cdef class DiskStore(Store):
         finally:
             ring.close()
         if has_begun:
-            raise OptionsError(f"{self.log_folder} has messages that the other files lack: start once with "
-                               "--durable=always, and stop")
+            raise OpenLogError(f"{self.log_folder} has messages that the other files lack")
         return 0
 
     cdef object refuse_log(self, object error):
@@ -338,18 +337,8 @@ cdef class DiskTopic(MemoryTopic):
                 cost += BEGIN_COST if backlog.disk.position.acks is None else WRITE_COST
         return cost <= put_max
 
-    cdef uint64_t ticket(self, bint is_own) except? 0:
-        """The latest of the queues that got messages; 0 unless an OK promises messages on disk."""
-        cdef uint64_t latest = 0, ticket
-        if self.log is not None:
-            return self.log.ticket()
-        if not self.store.settings.is_durable:
-            return 0
-        for queue in (self.own,) if is_own else self.stores:
-            if isinstance(queue, Backlog):
-                ticket = (<Backlog> queue).ticket()
-                latest = max(latest, ticket)
-        return latest
+    cdef uint64_t ticket(self) noexcept:
+        return 0 if self.log is None else self.log.ticket()
 
     cdef int note_copies(self, ChannelStore source, ChannelStore only) except -1:
         cdef uint64_t ticket

@@ -23,7 +23,6 @@ cdef class Syncer:
     cdef size_t pending_size
     cdef size_t pending_capacity
     cdef size_t running_size             # of the running batch
-    cdef bint is_promised           # someone waits for the open batch, whatever is added to it
     cdef readonly uint64_t open_ticket   # the number of the batch that is being gathered
     cdef readonly uint64_t done_ticket   # everything up to here was attempted
     cdef readonly uint64_t failed_ticket # the last batch in which something failed; 0 = none
@@ -62,7 +61,6 @@ cdef class Syncer:
     cdef bint may_close(self) noexcept
     cdef int close_later(self, int fd) except -1
     cdef int add(self, OpenFile *file, int how) except -1
-    cdef uint64_t promise(self) except 0
     cdef bint make_room(self) except -1
     cdef bint is_crowded(self) noexcept
     cdef bint has_open(self) noexcept

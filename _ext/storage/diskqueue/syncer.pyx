@@ -213,11 +213,10 @@ cdef class Syncer:
 
     cdef bint make_room(self) except -1:
         """Called before a file is opened: wait for the files being synced if there are too many, or if descriptors run
-        short, but not if a caller was promised the open batch, which is still incomplete. Return whether descriptors
-        run short."""
+        short. Return whether descriptors run short."""
         cdef bint is_short = self.lately_opened >= self.short_from
         cdef bint is_crowded = self.pending_size + self.running_size > <size_t> self.open_max
-        if (is_short or is_crowded) and not self.is_promised:
+        if is_short or is_crowded:
             self.wait(self.last_ticket())
         return is_short
 
@@ -225,17 +224,9 @@ cdef class Syncer:
         """Whether so many files are being synced that optional requests should wait."""
         return self.pending_size + self.running_size > <size_t> self.open_max // 2
 
-    cdef uint64_t promise(self) except 0:
-        """Return the ticket of a request that may follow, or turn out to be unnecessary."""
-        self.start()
-        if not self.has_open():
-            self.is_promised = True
-            self.announce()
-        return self.open_ticket
-
     cdef bint has_open(self) noexcept:
         """Whether the open batch must run."""
-        return self.pending_size > 0 or self.is_promised
+        return self.pending_size > 0
 
     cdef bint is_running(self) noexcept:
         """Whether the thread has a batch, or its end was not noticed yet."""
@@ -257,7 +248,6 @@ cdef class Syncer:
         self.running_size = self.pending_size
         self.pending_size = 0
         self.pending_capacity = 0
-        self.is_promised = False
         self.open_ticket += 1
         return 0
 

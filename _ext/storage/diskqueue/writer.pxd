@@ -45,13 +45,11 @@ cdef class DiskWriter:
     cdef Gathered *gathered
     cdef size_t gathered_count
     cdef size_t gathered_capacity
-    cdef size_t postponed_count             # of the gathered ones, those of append_postponed
     cdef bint is_written                # to the files, and not confirmed
     cdef int64_t batch_file             # where it began
     cdef int64_t batch_position
 
     cdef uint64_t append(self, Message *message, uint16_t attempts, bint taken) except 0
-    cdef int append_postponed(self, Message *message, uint16_t attempts) except -1
     cdef uint64_t move(self, uint64_t ordinal, Message *message, uint16_t attempts, bint taken) except 0
     cdef uint64_t add(self, const char *payload, size_t size, Message *message, uint16_t attempts,
                       bint taken) except 0

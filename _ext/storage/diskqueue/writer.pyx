@@ -74,12 +74,6 @@ cdef class DiskWriter:
     cdef uint64_t append(self, Message *message, uint16_t attempts, bint taken) except 0:
         return self.gather(NULL, MESSAGE_HEADER_SIZE + <size_t>message.size, message, attempts, taken)
 
-    cdef int append_postponed(self, Message *message, uint16_t attempts) except -1:
-        """Like append, but the record is written together with others before write() and confirm()."""
-        self.add(NULL, MESSAGE_HEADER_SIZE + <size_t>message.size, message, attempts, False)
-        self.postponed_count += 1
-        return 0
-
     cdef uint64_t move(self, uint64_t ordinal, Message *message, uint16_t attempts, bint taken) except 0:
         """Write the record again at the tail and finish the old one. A kill in between leaves one of the two."""
         cdef DiskPosition position = self.position
@@ -193,7 +187,7 @@ cdef class DiskWriter:
 
     cdef int drop_batch(self) except -1:
         self.is_written = self.position.in_batch = False
-        self.gathered_count = self.batch_size = self.postponed_count = 0
+        self.gathered_count = self.batch_size = 0
         cdef size_t kept_max = BATCH_KEEP_MAX if self.reader.account.level == MEMORY_AMPLE else BATCH_KEEP_SHORT
         if self.batch_capacity > kept_max:
             free(self.batch)
@@ -400,7 +394,7 @@ cdef class DiskWriter:
 
     cdef bint is_busy(self) noexcept:
         """Whether a write is in progress, so that its files must stay open."""
-        return self.is_written or len(self.left_files) > 0 or (self.unsynced and self.position.syncer.is_promised)
+        return self.is_written or len(self.left_files) > 0
 
     cdef int close_output(self) except -1:
         if self.output is not NULL:
