@@ -52,6 +52,7 @@ CFLAGS += ["-O0", "-g", "-UNDEBUG"] if DEBUG else ["-g0"]
 SELDOM = """
     core.cyutility core.settings
     storage.engines storage.health storage.diskqueue.closing storage.diskqueue.deferred
+    storage.diskqueue.births
     storage.diskqueue.recovery storage.diskqueue.segment storage.diskqueue.unreadable
     commitlog.folder commitlog.start commitlog.view
     broker.embedded broker.picker broker.shutdown broker.snapshot

@@ -26,6 +26,7 @@ cdef class RingContents:
     cdef int read_head(self) except -1
     cdef str quarter_path(self, int quarter)
     cdef bint is_bad(self, int quarter) noexcept
+    cdef bytes epoch(self)
     cdef int count_good(self) noexcept
     # Share of the good quarters that is needed, 0 to 1. last: the last batch in each; the next one begins in `quarter`.
     cdef double fill(self, const uint64_t *last, uint64_t needed_from, int quarter, uint64_t offset) noexcept

@@ -8,7 +8,7 @@ import os
 
 from nsqfast._ext.commitlog.files cimport O_DIRECT, O_NOFOLLOW
 from nsqfast._ext.commitlog.format cimport (
-    HEAD_SIZE, QUARTER_COUNT, RING_VERSION, SEQUENCE_MAX, crc_prepare, epoch_seed, is_head,
+    EPOCH_SIZE, HEAD_SIZE, QUARTER_COUNT, RING_VERSION, SEQUENCE_MAX, crc_prepare, epoch_seed, is_head,
 )
 from nsqfast._ext.core.limits cimport RING_QUARTER_SIZE_MAX, RING_QUARTER_SIZE_MIN
 from nsqfast.errors import OptionsError
@@ -149,6 +149,9 @@ cdef class RingContents:
 
     cdef bint is_bad(self, int quarter) noexcept:
         return self.head.failed[quarter] > 0
+
+    cdef bytes epoch(self):
+        return self.head.epoch[:EPOCH_SIZE]
 
     cdef int count_good(self) noexcept:
         cdef int i, count = 0

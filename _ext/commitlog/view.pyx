@@ -33,7 +33,7 @@ cdef class RingView:
 
     @property
     def epoch(self):
-        return self.contents.head.epoch[:16]
+        return self.contents.epoch()
 
     @property
     def quarter_size(self):

@@ -6,6 +6,7 @@ import json
 import mmap
 import os
 import random
+import shutil
 import signal
 import traceback
 
@@ -592,3 +593,137 @@ def test_starts_that_are_killed(folder, open_scene, mode):
     scene = open_scene(mode, **flags)
     assert scene.counts() == (4000, 0, 1)
     assert len(set(scene.consumer(rdy=500).take_all(4000))) == 4000
+
+
+NEW = {"mem_queue_size": 0}  # all that is put goes to files at once
+
+
+def count_in(scene, channel, topic="t"):
+    """How many messages a channel has, which is made if it is not there."""
+    scene.channel(channel, topic)
+    run_turn(scene.registry)
+    return sum(scene.counts(channel, topic))
+
+
+@pytest.mark.parametrize("is_listed", [False, True])
+@pytest.mark.parametrize("mode", MODES)
+def test_a_channel_that_was_not_committed_doubles_nothing(folder, open_scene, mode, is_listed):
+    """Its files have what a topic was handing over to it; the log has that in the topic."""
+
+    def work(scene):
+        scene.publish(*numbered(*range(50)))
+        scene.channel("new")
+        scene.registry.timers.run(let_pass(0))
+        assert scene.counts("new") == (50, 0, 0)
+        if is_listed:
+            metadata.write(str(folder), metadata.encode(scene.registry.topics))
+
+    play_killed(folder, mode, work, **NEW)
+    assert list(folder.glob("t:new.diskqueue.*"))
+    for _ in range(2):
+        scene = open_scene(mode, **NEW)
+        assert ("t", "new") in [(t, c) for t, c, _ in list_names(scene.registry)] or not is_listed
+        assert count_in(scene, "new") == 50
+        assert sorted(scene.consumer(b"new").bodies(50)) == sorted(numbered(*range(50)))
+        scene.stop()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_message_for_all_channels_that_was_not_committed(folder, open_scene, mode):
+    """It is in all of them after a start, or in none."""
+
+    def work(scene):
+        scene.channel("old")
+        scene.publish(b"1")
+        scene.channel("new")
+        scene.producer.send(b"PUB t\n" + sized(b"2"))
+        scene.producer.send(b"PUB u\n" + sized(b"3"))
+        scene.channel("new", "u")
+        scene.registry.timers.run(let_pass(0))
+        assert [scene.counts(*one)[0] for one in (("old",), ("new",), ("new", "u"))] == [2, 1, 1]
+
+    play_killed(folder, mode, work, **NEW)
+    scene = open_scene(mode, **NEW)
+    assert [(t, c) for t, c, _ in list_names(scene.registry)] == [("t", ""), ("t", "old")]
+    assert [count_in(scene, *one) for one in (("old",), ("new",), ("new", "u"))] == [1, 0, 0]
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+@pytest.mark.parametrize("before", ["off", "pair", *MODES])
+def test_what_was_there_before_the_log_is_kept(folder, open_scene, before, is_killed):
+    """A start is killed before the log has the names of what it found, or after that, with a new channel beside it."""
+
+    def fill(scene):
+        scene.channel("old")
+        scene.publish(*numbered(*range(50)))
+        scene.publish(*numbered(*range(20)), topic=b"u")
+        if not is_killed:
+            scene.stop()
+
+    def work(scene, is_committed):
+        if is_committed:
+            scene.commit()
+        scene.channel("new")
+        scene.producer.send(b"PUB t\n" + sized(b"x"))
+        scene.channel("new", "u")
+        scene.registry.timers.run(let_pass(0))
+
+    if before == "off" and is_killed:
+        pytest.skip("what was in memory is lost")
+    play_killed(folder, before, fill, **NEW)
+    for is_committed in (False, True, True):
+        play_killed(folder, "always", lambda scene, one=is_committed: work(scene, one), **NEW)
+    scene = open_scene("always", **NEW)
+    count = count_in(scene, "old")
+    assert set(scene.consumer(b"old").bodies(count)) - {b"x"} == set(numbered(*range(50)))
+    assert count_in(scene, "new", "u") == 20
+    new = scene.consumer(b"new", b"u")
+    assert sorted(new.bodies(20)) == sorted(numbered(*range(20)))
+    assert new.take() == []
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_channel_of_another_log_is_kept(folder, open_scene, mode):
+    """The log is removed by somebody: then the files are all that there is."""
+
+    def work(scene):
+        scene.publish(*numbered(*range(50)))
+        scene.channel("new")
+        scene.registry.timers.run(let_pass(0))
+
+    play_killed(folder, mode, work, **NEW)
+    shutil.rmtree(folder / "nsqd.commitlog")
+    play_killed(folder, mode, lambda scene: scene.commit(), **NEW)
+    assert count_in(open_scene(mode, **NEW), "new") == 50
+
+
+def test_a_channel_whose_name_is_damaged_is_kept(folder, open_scene):
+    """The log does not say any more whether it had the name."""
+
+    def work(scene):
+        scene.channel("old")
+        scene.publish(*numbered(*range(50)))
+        scene.channel("damaged-name")
+        scene.publish(b"50")
+        scene.commit()
+
+    play_killed(folder, "always", work, **NEW)
+    (ring,) = (
+        one
+        for one in (folder / "nsqd.commitlog").glob("*.ring")
+        if b"t:damaged" in one.read_bytes()
+    )
+    ring.write_bytes(ring.read_bytes().replace(b"t:damaged-name", b"t:Damaged-name", 1))
+    scene = open_scene(**NEW)
+    assert scene.counts("damaged-name") == (1, 0, 0)
+
+
+def test_a_clean_stop_makes_a_new_channel_one_of_all(folder, open_scene):
+    scene = open_scene(**NEW)
+    scene.channel("new")
+    scene.publish(b"1")
+    assert b"born" in (folder / "t:new.diskqueue.meta.dat").read_bytes()
+    scene.stop()
+    assert b"born" not in (folder / "t:new.diskqueue.meta.dat").read_bytes()
+    play_killed(folder, "always", lambda scene: scene.commit(), **NEW)
+    assert count_in(open_scene(**NEW), "new") == 1

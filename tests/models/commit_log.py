@@ -76,6 +76,7 @@ class Batch:
     places: list = field(default_factory=list)  # one for each attempt to write it
     needed_from: int = 0
     is_erased: bool = False  # a start cut it off, as nothing proved it
+    is_ignored: bool = False  # it stands where the head says that it, or one before it, failed
     unsynced: int = 0  # how many before it its header does not prove
 
     @property
@@ -88,7 +89,7 @@ class Batch:
 
     @property
     def is_believed(self):
-        return not self.is_erased and not self.has_failed
+        return not (self.is_erased or self.is_ignored or self.has_failed)
 
     @property
     def is_intact(self):
@@ -100,20 +101,14 @@ class Batch:
         return self.is_believed and not self.places[-1].differs(0, BATCH.size)
 
     @property
-    def is_somewhere(self):
-        return any(self.stands_at(place) for place in self.places)
+    def is_there(self):
+        """Whether it stands there, although its write may have failed."""
+        return self.stands_at(self.places[-1])
 
     @property
     def is_excused(self):
-        return self.is_erased or self.is_harmed_at(self.places[-1])
-
-    @property
-    def is_harmed(self):
-        """Whether a fault hit any copy of it."""
-        return self.is_erased or any(self.is_harmed_at(place) for place in self.places)
-
-    def is_harmed_at(self, place):
-        return any(place.is_excused(*part) for part in self.parts)
+        place = self.places[-1]
+        return self.is_erased or any(place.is_excused(*part) for part in self.parts)
 
     def stands_at(self, place):
         return not any(place.differs(*part) for part in self.parts)
@@ -282,9 +277,8 @@ class CommitLog:
         """It is durable."""
         if file.name == "head":
             self.needed_from = max(self.needed_from, read_needed_from(data))
-            *_, first, second, third, fourth, interval_from = HEAD.unpack_from(data)
-            self.head_proves = interval_from - 1
-            self._noted |= {n for n, one in enumerate((first, second, third, fourth)) if one}
+            self.head_proves = HEAD.unpack_from(data)[-1] - 1
+            self._noted |= {quarter for quarter, one in enumerate(read_failed(data)) if one}
             return
         for sequence in range(self.committed + 1, self.newest + 1):
             batch = self.batches[sequence]
@@ -311,6 +305,15 @@ class CommitLog:
 
     # -- what comes back ---------------------------------------------------------------------------
 
+    def open(self):
+        """A start begins. Whatever it finds where the head says that a write failed it ignores, proofs, too."""
+        self.is_opening = True
+        heads = [head for head in self._heads if not head.differs(0, len(head.image))]
+        failed = read_failed(heads[-1].image) if heads else (0,) * 4
+        for sequence, batch in self.batches.items():
+            quarter = int(QUARTER.fullmatch(batch.places[-1].file.name)[1])
+            batch.is_ignored = 0 < failed[quarter] <= sequence
+
     def lose_power(self):
         self.written = self.committed
 
@@ -325,10 +328,9 @@ class CommitLog:
         self._first = found.first
         self._drop(found.last)
         for sequence, batch in self.batches.items():
-            if sequence > self.committed:  # answered from nowhere yet
-                batch.places.sort(key=batch.stands_at)
+            # The head notes an attempt that failed before the next one begins: a start believes no other but that.
             place = batch.places[-1]
-            is_so = batch.is_harmed or place.is_kept(batch.parts)
+            is_so = batch.is_excused or place.is_kept(batch.parts)
             check(is_so, f"{sequence} is handed out, and would not survive a power cut")
             place.is_durable, place.has_failed = True, False
             self.needed_from = max(self.needed_from, batch.needed_from)
@@ -364,7 +366,7 @@ class CommitLog:
             is_so = self._is_cut(proven, sequence)
             check(is_so, f"{sequence} was answered, and is not on the disk")
         # No number is used again, and what proved the last one may still be there.
-        most = self._find_end(max(proven, self.written), lambda batch: batch.is_somewhere)
+        most = self._find_end(max(proven, self.written), lambda batch: batch.is_there)
         most = max(most, found.first - 1, self._find_end(self.committed, is_durable))
         is_so = least <= found.last <= most or not self.batches
         check(is_so, f"the last one is {found.last}, on the disk is {least}")
@@ -410,12 +412,12 @@ class CommitLog:
             # Nobody knows where the batch was, only that it is missing. Unneeded ones may be gone.
             is_so = is_here or first < self.needed_from
             is_so = is_so or any(
-                batch.is_harmed for one, batch in self.batches.items() if first <= one <= last
+                batch.is_excused for one, batch in self.batches.items() if first <= one <= last
             )
             check(is_so, f"{path} {start}..{end}, of {first}..{last}, is called damaged")
         for sequence, batch in self.batches.items():
             is_needed = max(found.first, self.needed_from) <= sequence <= found.last
-            if is_needed and batch.is_excused and not batch.is_somewhere:
+            if is_needed and batch.is_excused and not batch.is_there:
                 check_reported(sequence, batch, found.damaged)
 
 
@@ -441,6 +443,11 @@ def check(is_true, what):
 
 def read_needed_from(head):
     return HEAD.unpack_from(head)[7]
+
+
+def read_failed(head):
+    """The batch whose write failed in each quarter, or 0."""
+    return HEAD.unpack_from(head)[8:12]
 
 
 def read_spans(sequence, records, data, length):

@@ -54,6 +54,7 @@ cdef class EventLog:
 cdef class QueueLog:
     cdef EventLog log
     cdef readonly uint32_t number
+    cdef uint64_t named_in           # the batch that has its name; 0 = an earlier start named it, or nobody did
 
     cdef bint publish(self, Message *message, uint16_t attempts, int64_t due_ns, bint is_spread) except -1
     cdef int finish(self, uint64_t id, uint64_t index) except -1

@@ -39,13 +39,16 @@ cdef class EventLog:
     cdef QueueLog add_queue(self, str name):
         """Give the queue a number."""
         cdef bytes text = name.encode()
+        cdef QueueLog queue
         cdef char *out
         self.last_number += 1
+        queue = QueueLog(self, self.last_number)
         out = self.append(NAMED, 0, 0, self.last_number, NAMED_SIZE + len(text))
         if out is not NULL:
             memset(out, 0, NAMED_SIZE)
             memcpy(out + NAMED_SIZE, <const char *> text, len(text))
-        return QueueLog(self, self.last_number)
+            queue.named_in = self.ring.filling
+        return queue
 
     cdef int admit(self, uint64_t count, uint64_t size) except -1:
         """OSError unless so many messages with so many bytes of bodies have room in this turn's batch."""

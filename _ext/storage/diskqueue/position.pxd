@@ -20,6 +20,7 @@ cdef class DiskPosition:
     cdef Syncer syncer
     cdef QueueLog log                   # None: nothing is logged of this queue, or not any more
     cdef bint was_logged                # the metadata says that it is the log's
+    cdef str birth                      # its line about where the queue was made (see births.pyx), or ""
     cdef AckFile acks                   # None until there is something to store
     cdef bint closed
     cdef bint is_open                   # data files may be open

@@ -45,6 +45,7 @@ cdef class DiskPosition:
         self.prefix = prefix
         self.syncer = syncer
         self.closed = True
+        self.birth = ""
         self.postponed_acks = []
         self.unread = []
 
@@ -197,7 +198,7 @@ cdef class DiskPosition:
         text = meta_of(numbers)
         if self.sealed_file >= 0:
             text += f"sealed {self.sealed_file},{self.sealed_position}\n"
-        return text + LOG_LINE if self.was_logged else text
+        return text + self.birth + LOG_LINE if self.was_logged else text
 
     cdef int note_sealed(self) except -1:
         """Store it in the ack file as well, in case a power failure takes the metadata."""

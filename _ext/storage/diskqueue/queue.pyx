@@ -12,6 +12,7 @@ from itertools import chain
 from nsqfast._ext.core.memory cimport Memory
 from nsqfast._ext.core.message cimport Message, message_drop, message_new
 from nsqfast._ext.storage.diskqueue.ackfile cimport Place
+from nsqfast._ext.storage.diskqueue.births cimport birth_line
 from nsqfast._ext.storage.diskqueue.deferred cimport take_deadlines
 from nsqfast._ext.storage.diskqueue.position cimport DiskPosition
 from nsqfast._ext.storage.diskqueue.reader cimport DiskReader
@@ -51,6 +52,8 @@ cdef class DiskQueue(FileOwner):
             found = recover(name, self.position.prefix)
         self.position.open(found)
         self.position.log, self.position.was_logged = queue_log, queue_log is not None
+        if queue_log is not None and queue_log.named_in and found.is_new and not self.position.unread:
+            self.position.birth = birth_line(queue_log.log.ring.folder.epoch(), queue_log.named_in)
         self.first_file = found.first_file
         self.reader.depth = found.unacked
         if not found.is_new:
@@ -233,6 +236,7 @@ cdef class DiskQueue(FileOwner):
                 self.writer.end_batch()
                 if position.log is not None:
                     position.log = None     # the log is about to be closed, too
+                    position.birth = ""     # its files have all of it from now on
                     position.keep_cursor()
                 self.fill_holes()
                 return self.writer.request_sync()

@@ -46,6 +46,7 @@ cdef class Replay:
     cdef readonly uint32_t life      # whose records are being repeated
     cdef readonly uint32_t last_number
     cdef readonly bint has_begun     # there are records behind the last clean stop
+    cdef readonly uint64_t closed_in # the batch of that stop; 0 = it is not in the log
     cdef uint64_t sequence           # of the batch whose records are being repeated, and their number
     cdef uint64_t count
 

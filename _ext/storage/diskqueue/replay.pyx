@@ -128,6 +128,7 @@ cdef class Replay:
         self.has_begun = True
         if kind == CLOSED:
             self.begin()
+            self.closed_in = sequence
             return 0
         if kind == BEGUN:
             self.life = subject

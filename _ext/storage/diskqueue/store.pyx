@@ -17,6 +17,7 @@ from nsqfast._ext.core.memory cimport Account, Memory
 from nsqfast._ext.core.message cimport Message
 from nsqfast._ext.core.settings cimport Settings
 from nsqfast._ext.storage.diskqueue.backlog cimport Backlog, has_room
+from nsqfast._ext.storage.diskqueue.births cimport remove_unnamed
 from nsqfast._ext.storage.diskqueue.checkpoint cimport load_carried
 from nsqfast._ext.storage.diskqueue.cold_reads cimport ColdReads
 from nsqfast._ext.storage.diskqueue.closing cimport DiskClosing, GroupClosing
@@ -104,6 +105,9 @@ cdef class DiskStore(Store):
                       first, last)
         self.log = EventLog(ring, self.announce)
         self.remove_deleted()
+        if self.replay.has_begun and not recovery.damaged:
+            remove_unnamed(self.settings.data_path or ".", self.replay.by_name, ring.folder.epoch(),
+                           max(recovery.first, self.replay.closed_in + 1))
         self.limit_memory(ring)
         self.poll = select.epoll()
         self.poll.register(self.syncer.fileno(), select.EPOLLIN)

@@ -91,7 +91,7 @@ class Life:
             self.faults.calls_left = self.dice.randint(1, calls) if chance < 0.7 else 0
         self.counts[STARTS] += 1
         self.disk.seen_errors = 0
-        self.model.is_opening = True
+        self.model.open()
         # A start heals what it overwrites.
         files = self.disk.files(self.folder)
         self.damaged = {name: set(file.damaged) for name, file in files.items()}
