@@ -217,7 +217,14 @@ def example_cluster(**changes) -> Cluster:
     up, late, down = (
         make_node(0, tombstones=frozenset({"clicks"}), commit_log=make_log()),
         make_node(1, NodeState.STALE, is_out_of_date=True, version="1.2.1"),
-        make_node(2, NodeState.DOWN, rates=None, memory_bytes=None, lookupds=()),
+        make_node(
+            2,
+            NodeState.DOWN,
+            rates=None,
+            memory_bytes=None,
+            lookupds=(),
+            commit_log=make_log(failed=True, refusal="it cannot be written until a restart"),
+        ),
     )
     keys = [up.key, late.key, down.key]
     topics = [

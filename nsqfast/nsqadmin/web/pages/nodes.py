@@ -345,7 +345,7 @@ def log_texts(log: CommitLog) -> dict[str, str]:
         carried = texts.size(max(said.carried_bytes, 0))
         count = texts.count(said.checkpoint_count)
         rest = f", took {took}, carried {carried}; {count} since it started"
-        checkpoint = texts.Timed(texts.stamp(said.last_checkpoint), rest)
+        checkpoint = texts.Timed("last ", texts.stamp(said.last_checkpoint), rest)
     return {
         "log-mode": said.mode[:LOG_TEXT_MAX],
         "log-commits": f"{texts.rate(log.commits_s)}, {texts.count(said.commit_count)} since it started",
