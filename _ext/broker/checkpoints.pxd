@@ -18,7 +18,6 @@ cdef class Checkpoints(Timed):
     cdef Topics topics
     cdef Checkpoint running          # None: none runs
     cdef list left                   # topics and channels that are still to be added
-    cdef readonly uint64_t count     # of those that were completed
 
     cdef int on_deadline(self, int64_t now_ns) except -1
     cdef int begin(self) except -1

@@ -30,7 +30,6 @@ cdef class Checkpoints(Timed):
             if not self.go_on():
                 return self.timers.arm(self, now_ns + (1 if self.left else WAIT_NS))
             error = ""
-            self.count += 1
         except OSError as failure:
             error = (failure.strerror or str(failure)).lower()
         self.running, self.left = None, []

@@ -139,7 +139,8 @@ cdef class Topic(MessageQueue):
         try:
             self.store.admit(count, size)
         except OSError as error:
-            self.refuse(count, error)
+            self.durability.store.health.refused(count)
+            raise NotTakenError(error_text(error), "commit_log") from None
         return 0
 
     cdef int refuse_if_exiting(self) except -1:

@@ -28,7 +28,11 @@ cdef class RingContents:
     cdef bint is_bad(self, int quarter) noexcept
     cdef bytes epoch(self)
     cdef int count_good(self) noexcept
-    # Share of the good quarters that is needed, 0 to 1. last: the last batch in each; the next one begins in `quarter`.
+    # Bytes of the good quarters, and how many of them are needed. last: the last batch in each; the next one begins in
+    # `quarter`.
+    cdef uint64_t good_size(self) noexcept
+    cdef uint64_t needed(self, const uint64_t *last, uint64_t needed_from, int quarter, uint64_t offset) noexcept
+    # The share of that, 0 to 1.
     cdef double fill(self, const uint64_t *last, uint64_t needed_from, int quarter, uint64_t offset) noexcept
     # Read a part of a quarter, which begins and ends on multiples of 4096, into aligned memory. What cannot be read
     # becomes zeros; a list is given to note their (path, start, end, (0, 0)).

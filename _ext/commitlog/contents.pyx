@@ -162,13 +162,19 @@ cdef class RingContents:
     cdef uint64_t size(self) noexcept:
         return self.quarter_size * QUARTER_COUNT
 
-    cdef double fill(self, const uint64_t *last, uint64_t needed_from, int quarter, uint64_t offset) noexcept:
+    cdef uint64_t good_size(self) noexcept:
+        return self.quarter_size * <uint64_t> self.count_good()
+
+    cdef uint64_t needed(self, const uint64_t *last, uint64_t needed_from, int quarter, uint64_t offset) noexcept:
         cdef uint64_t needed = 0
         cdef int i
         for i in range(QUARTER_COUNT):
             if not self.is_bad(i) and last[i] >= needed_from:
                 needed += offset if i == quarter else self.quarter_size
-        return needed / <double> (self.count_good() * self.quarter_size)
+        return needed
+
+    cdef double fill(self, const uint64_t *last, uint64_t needed_from, int quarter, uint64_t offset) noexcept:
+        return self.needed(last, needed_from, quarter, offset) / <double> self.good_size()
 
     cdef int read_quarter(self, int quarter, uint64_t start, char *data, size_t size, list unreadable) except -1:
         cdef size_t done = 0, part

@@ -94,6 +94,8 @@ cdef class CommitRing:
     cdef bint is_full(self) noexcept
     # Share of the good quarters that cannot be written to before checkpoint() moves, 0 to 1.
     cdef double fill(self)
+    # The same in bytes.
+    cdef uint64_t needed(self) noexcept
     # End the thread, after the write in flight, and close the files. What was not handed over is lost.
     cdef int close(self)
     # Of a ring with is_stepped=True, which has no thread: run the write in flight now. Return whether there was one.

@@ -485,6 +485,9 @@ cdef class CommitRing:
     cdef double fill(self):
         return self.folder.fill(self.last, self.needed_from, self.quarter, self.offset)
 
+    cdef uint64_t needed(self) noexcept:
+        return self.folder.needed(self.last, self.needed_from, self.quarter, self.offset)
+
     cdef int close(self):
         if self.committer is NULL:
             return 0

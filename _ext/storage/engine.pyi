@@ -1,5 +1,6 @@
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from typing import Any
 
 from nsqfast._ext.core.heap import Timers
 from nsqfast._ext.core.memory import Memory
@@ -14,6 +15,7 @@ class Store:
     on_pending: Callable[[], object] | None
     on_checkpoint: Callable[[int], object] | None
     def figures(self) -> tuple[int, int, float]: ...
+    def log_figures(self) -> dict[str, Any] | None: ...
     def starting(self) -> AbstractContextManager[None]: ...
 
 class TopicStore: ...

@@ -53,6 +53,9 @@ cdef class Store:
         """Return how many fsyncs were done, how many of them failed, and the seconds they took."""
         return 0, 0, 0.0
 
+    def log_figures(self):
+        """Return what a commit log has to say of itself (see EventLog.figures); None: there is none."""
+
     def starting(self):
         """Return a context in which many topics are opened, one after the other."""
         return nullcontext()

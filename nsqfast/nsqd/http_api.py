@@ -27,7 +27,7 @@ from nsqfast.nsqd.http_messages import MessageChanges
 from nsqfast.nsqd.http_peek import Peek
 from nsqfast.nsqd.http_publish import HttpPublisher
 from nsqfast.nsqd.options import TLS_REQUIRED
-from nsqfast.nsqd.stats import Filter, collect, json_pieces, text_pieces
+from nsqfast.nsqd.stats import Filter, collect, json_pieces, log_stats, text_pieces
 
 if TYPE_CHECKING:  # importing these would slow down every start
     from nsqfast.nsqd.http_auth import HttpAuth
@@ -131,6 +131,8 @@ class HttpApi:
             found["drain"] = self._broker.drain.figures()
         if self._broker.run_file.is_lossy:
             found["unclean_start"] = {"messages": self._broker.run_file.lost_count}
+        if (log_found := log_stats(self._broker.registry)) is not None:
+            found["commit_log"] = log_found
         if values.get("format") == "json":
             return self._parts.answer(json_pieces(found), _json_page)
         pieces = text_pieces(found, self._broker.start_time)

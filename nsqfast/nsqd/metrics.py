@@ -29,6 +29,7 @@ from nsqfast.net.http_message import ANSWERED, Response
 from nsqfast.net.slices import Slices
 from nsqfast.nsqd.broker import Broker
 from nsqfast.nsqd.http_messages import CHANGED
+from nsqfast.nsqd.stats import COMMIT_MOST_S
 from nsqfast.stats.process import (
     BUILD_TEXT,
     connection_metrics,
@@ -126,6 +127,55 @@ LATENCY = Family(
     "histogram",
     "This is the time in seconds from the publishing of a message to its FIN.",
 )
+
+# By the key that EventLog.figures() has for each.
+LOG_FAMILIES = {
+    "failed": Family(
+        "nsqd_commit_log_failed",
+        "gauge",
+        "This is 1 if it cannot be written until a restart, else 0.",
+    ),
+    "size_bytes": Family(
+        "nsqd_commit_log_size_bytes", "gauge", "This is the size in bytes of the files that work."
+    ),
+    "needed_bytes": Family(
+        "nsqd_commit_log_needed_bytes",
+        "gauge",
+        "This is how many of these bytes a start would need; a checkpoint frees them.",
+    ),
+    "bad_quarters": Family(
+        "nsqd_commit_log_bad_quarters",
+        "gauge",
+        "This is the number of its four files that are not used any more, because a write failed.",
+    ),
+    "commit_count": Family(
+        "nsqd_commit_log_commits", "counter", "This counts the batches that were written."
+    ),
+    "commit_bytes": Family(
+        "nsqd_commit_log_written_bytes", "counter", "This counts the bytes of these batches."
+    ),
+    "record_count": Family(
+        "nsqd_commit_log_records", "counter", "This counts the events in these batches."
+    ),
+    "message_count": Family(
+        "nsqd_commit_log_messages",
+        "counter",
+        "This counts the messages that were published into it.",
+    ),
+    "error_count": Family(
+        "nsqd_commit_log_errors", "counter", "This counts the writes and syncs that failed."
+    ),
+    "missed_count": Family(
+        "nsqd_commit_log_missed_records",
+        "counter",
+        "This counts the events that it did not take; a restart repeats what they ended.",
+    ),
+    "carried_bytes": Family(
+        "nsqd_commit_log_carried_bytes",
+        "gauge",
+        "This is the size in bytes of what the last checkpoint found in memory alone.",
+    ),
+}
 
 
 class Metrics:
@@ -289,6 +339,7 @@ class BrokerCollector(Collector):
             self._state,
             lambda: connection_metrics("nsqd", self._broker.listeners),
             self._syncs,
+            self._commit_log,
             self._disk,
             self._refusals,
             lambda: request_metrics("nsqd", answered()),
@@ -355,6 +406,28 @@ class BrokerCollector(Collector):
         )
         yield CounterMetricFamily(
             "nsqd_fsync_errors", "This counts the fsyncs that failed.", failed_count
+        )
+
+    def _commit_log(self) -> Iterator[Metric]:
+        figures = self._broker.registry.durability.store.log_figures()
+        if figures is None:
+            return
+        for key, family in LOG_FAMILIES.items():
+            metric = Metric(family.name, family.help, family.kind)
+            metric.add_sample(family.sample_name, {}, float(figures[key]))
+            yield metric
+        yield histogram_metric(
+            "nsqd_commit_log_commit_duration_seconds",
+            "This is the time in seconds until a batch was on disk; of syncs in interval mode.",
+            figures["commit_times"],
+            0.0,
+            COMMIT_MOST_S,
+        )
+        yield SummaryMetricFamily(
+            "nsqd_commit_log_checkpoint_duration_seconds",
+            "This is the time in seconds that checkpoints took, those that failed left out.",
+            count_value=figures["checkpoint_count"],
+            sum_value=figures["checkpoint_s"],
         )
 
     def _refusals(self) -> Iterator[Metric]:

@@ -106,6 +106,8 @@ class Server:
             await self.lookup.load_client()
             await self._free_disk.begin()
             self._serve()
+            # A commit log may have records of this start, which no turn has written yet.
+            self.registry.turn.schedule()
             if self.auth is not None:
                 self.auth.begin()
             self.run_file.begin()

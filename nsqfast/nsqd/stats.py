@@ -13,6 +13,7 @@ from typing import Any
 from nsqfast._ext.broker.channel import Channel
 from nsqfast._ext.broker.registry import Registry
 from nsqfast._ext.broker.topic import Topic
+from nsqfast._ext.core.histogram import BOUNDS_S
 from nsqfast._ext.core.latency import summarize
 from nsqfast._ext.server.session import Session
 from nsqfast.net.http_reply import encode_json
@@ -21,6 +22,7 @@ from nsqfast.program.logs import escape_controls
 from nsqfast.stats.memory import memory_stats
 from nsqfast.version import NSQ_VERSION
 from nsqfast.wire.gotext import format_duration
+from nsqfast.wire.refusals import PUBLISH_REFUSED
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,7 @@ class Filter:
 
 SMALL_COUNT = 64  # clients and channels that are handled in one go
 IN_FLIGHT_PER_UNIT = 256  # examined in the time that a client or channel takes
+COMMIT_MOST_S = 10.0  # the last bound of a histogram of commits
 SAID_LEAST_MS = 1000  # that a message is held for less says nothing
 
 
@@ -150,6 +153,26 @@ def latency_stats(channels: list[Channel], quantiles: list[float]) -> dict[str, 
             for quantile, value in zip(quantiles, values, strict=True)
         ],
     }
+
+
+def log_stats(registry: Registry) -> dict[str, Any] | None:
+    """The commit log; None: there is none. Its times are counts of commits that took so many ms at most."""
+    found = registry.durability.store.log_figures()
+    if found is None:
+        return None
+    times = found["commit_times"]
+    *within, count = times.cumulative()
+    found["commit_times"] = {
+        "count": count,
+        "sum_ms": round(times.sum_s * 1e3, 3),
+        "within_ms": [
+            [bound_s * 1e3, number]
+            for bound_s, number in zip(BOUNDS_S, within, strict=True)
+            if bound_s <= COMMIT_MOST_S
+        ],
+    }
+    del found["checkpoint_s"]  # of all, which says little beside the last one
+    return found | {"refused_count": PUBLISH_REFUSED["commit_log"]}
 
 
 def _producers(registry: Registry, wanted: Filter) -> Iterator[dict[str, Any] | None] | None:
@@ -290,6 +313,9 @@ def text_pieces(found: dict[str, Any], start_time: float) -> Iterator[str]:
     if "memory" in found:
         yield "\nMemory:\n"
         yield from [f"   {name:<25}\t{value}\n" for name, value in found["memory"].items()]
+    if "commit_log" in found:
+        yield "\nCommit log:\n"
+        yield from [f"   {name:<25}\t{text}\n" for name, text in _log_texts(found["commit_log"])]
     yield "\nTopics:"
     end = " None\n\n"
     for topic in found["topics"] or ():
@@ -316,6 +342,14 @@ def _drain_line(drain: dict[str, Any]) -> str:
     end = drain["deadline"]
     deadline = "no deadline" if end is None else f"deadline {_format_time(end)}"
     return f"Draining: since {_format_time(drain['since'])}, {deadline}\n"
+
+
+def _log_texts(figures: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name, value in figures.items():
+        if name == "commit_times":
+            yield name, f"{value['count']}, together {value['sum_ms']}ms"
+        elif value != "":
+            yield name, str(value).lower() if isinstance(value, bool) else value
 
 
 def _topic_pieces(topic: dict[str, Any], now: float) -> Iterator[str]:

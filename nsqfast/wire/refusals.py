@@ -10,7 +10,8 @@ REASONS = (
 ).split()
 REFUSED = Counter(dict.fromkeys(REASONS, 0))
 # Of a publish: an answer with an error, whatever the number of its messages.
-PUBLISH_REFUSED = Counter(dict.fromkeys(("disk", "draining", "exiting", "low_disk", "memory"), 0))
+PUBLISH_REASONS = "commit_log disk draining exiting low_disk memory".split()
+PUBLISH_REFUSED = Counter(dict.fromkeys(PUBLISH_REASONS, 0))
 
 
 EXITING = "exiting"

@@ -32,6 +32,7 @@ FLAG = re.compile(r"^\| `--([\w-]+)` \| (\w+) \|", re.MULTILINE)
 OUTER_LABELS = {"job", "instance", "le"}
 FUNCTIONS = set("sum min max by rate increase delta predict_linear histogram_quantile".split())
 WORDS = {"and", "or", "unless"}
+FLAGS = ("--metrics-latency-histogram", "--durable=always", "--commit-log-size=33554432")
 DAEMONS = ["nsqd", "nsqlookupd", "nsqadmin"]
 of_each_daemon = pytest.mark.parametrize("daemon", DAEMONS)
 of_each_dashboard = pytest.mark.parametrize("name", [*DAEMONS, "client"])
@@ -42,7 +43,7 @@ def everything(tmp_path_factory):
     """All there is of each daemon, every flag on, a topic and a channel, an error, a problem; and of a client."""
     folder = tmp_path_factory.mktemp("exposed")
     with (
-        start_nsqd("nsqfast", folder, "--metrics-latency-histogram") as nsqd,
+        start_nsqd("nsqfast", folder, *FLAGS) as nsqd,
         start_nsqlookupd("nsqfast") as lookupd,
         start_nsqadmin("nsqfast", "--nsqd-http-address=127.0.0.1:1") as admin,
         start_client(nsqd) as client_page,
@@ -148,7 +149,9 @@ def test_the_page_has_the_number_of_series(exposed):
         f"a channel {count['channel'] - histogram}, with the histogram {count['channel']}" in page
     )
     assert f"brings {histogram} series" in page
-    assert f"The broker's own figures, {count['other']} series" in page
+    of_log = sum(name.startswith("nsqd_commit_log_") for name, _ in text.series())
+    said = f"{count['other']} series with a commit log and {count['other'] - of_log} without"
+    assert f"The broker's own figures, {said}" in page
 
 
 # -- what queries ask for

@@ -10,7 +10,8 @@ from msgspec.structs import astuple
 
 from nsqfast import __version__
 from nsqfast.nsqadmin.access.audit import Entry
-from nsqfast.nsqadmin.cluster.answers import Client
+from nsqfast.nsqadmin.cluster.answers import Client, CommitLogFigures
+from nsqfast.nsqadmin.cluster.commit_log import CommitLog
 from nsqfast.nsqadmin.cluster.model import (
     NO_PARTS,
     RATES,
@@ -62,6 +63,21 @@ def make_node(number: int = 0, state: NodeState = NodeState.UP, **changes) -> No
         "remote_addresses": (f"10.0.1.1:4161/10.0.0.{number + 1}:40000",),
     }
     return Node(**(given | changes))
+
+
+def make_log(**changes) -> CommitLog:
+    given = {
+        "mode": "always",
+        "size_bytes": 256 << 20,
+        "needed_bytes": 31 << 20,
+        "commit_count": 1_204_117,
+        "message_count": 88_100_000,
+        "checkpoint_count": 12,
+        "last_checkpoint": int(AT - 200),
+        "last_checkpoint_ms": 310,
+        "carried_bytes": 4 << 20,
+    }
+    return CommitLog(CommitLogFigures(**(given | changes)), 412.0, 73.2, 2.5, 10.0)
 
 
 def make_client(number: int = 0, **changes) -> Client:
@@ -199,9 +215,16 @@ def many_topics(count: int, seed: int, **changes) -> Cluster:
 def example_cluster(**changes) -> Cluster:
     """Of everything something: what a page can show."""
     up, late, down = (
-        make_node(0, tombstones=frozenset({"clicks"})),
+        make_node(0, tombstones=frozenset({"clicks"}), commit_log=make_log()),
         make_node(1, NodeState.STALE, is_out_of_date=True, version="1.2.1"),
-        make_node(2, NodeState.DOWN, rates=None, memory_bytes=None, lookupds=()),
+        make_node(
+            2,
+            NodeState.DOWN,
+            rates=None,
+            memory_bytes=None,
+            lookupds=(),
+            commit_log=make_log(failed=True, refusal="it cannot be written until a restart"),
+        ),
     )
     keys = [up.key, late.key, down.key]
     topics = [

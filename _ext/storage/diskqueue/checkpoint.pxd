@@ -7,7 +7,7 @@ from nsqfast._ext.core.budget cimport Budget
 from nsqfast._ext.core.message cimport Delivery, Message
 from nsqfast._ext.storage.diskqueue.ackmapping cimport Place
 from nsqfast._ext.storage.diskqueue.backlog cimport Backlog
-from nsqfast._ext.storage.diskqueue.eventlog cimport EventLog
+from nsqfast._ext.storage.diskqueue.eventlog cimport CheckpointFigures, EventLog
 from nsqfast._ext.storage.diskqueue.replay cimport Replay
 from nsqfast._ext.storage.diskqueue.syncer cimport OpenFile, Syncer
 from nsqfast._ext.storage.engine cimport ChannelStore, Checkpoint
@@ -26,6 +26,7 @@ cdef class DiskCheckpoint(Checkpoint):
     cdef Syncer syncer
     cdef str folder
     cdef OpenFile *file
+    cdef int64_t begun_ns
     cdef uint64_t begun              # the batch that was being filled at the beginning
     cdef uint64_t ticket             # of the fsyncs that it waits for
     cdef list places                 # (Backlog, index, file, position): where each began
@@ -51,6 +52,7 @@ cdef class DiskCheckpoint(Checkpoint):
     cdef int end_file(self) except -1
     cdef bint is_synced(self) except -1
     cdef int end(self) except -1
+    cdef void count_done(self, CheckpointFigures *figures) noexcept
 
 
 cdef int load_carried(RingContents ring, uint64_t first, Replay replay) except -1

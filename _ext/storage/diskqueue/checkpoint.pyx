@@ -19,6 +19,7 @@ import os
 
 from nsqfast._ext.commitlog.format cimport EPOCH_SIZE, RECORD_HEADER_SIZE, RecordHeader, align_up, crc32c
 from nsqfast._ext.core.budget cimport is_spent
+from nsqfast._ext.core.clock cimport monotonic_ns, wall_ns
 from nsqfast._ext.core.message cimport message_drop, message_keep
 from nsqfast._ext.storage.diskqueue.eventlog cimport (
     HELD, HOLES, NAMED, NAMED_SIZE, PLACED, PUBLISHED, PUBLISHED_SIZE, get_number, put_number, put_place, put_published,
@@ -43,6 +44,7 @@ cdef class DiskCheckpoint(Checkpoint):
     def __init__(self, EventLog event_log not None, Syncer syncer not None, str folder):
         cdef char *head
         self.log, self.syncer, self.folder = event_log, syncer, folder
+        self.begun_ns = monotonic_ns()
         self.begun = event_log.ring.filling
         self.places = []
         event_log.has_old_files = False
@@ -252,7 +254,15 @@ cdef class DiskCheckpoint(Checkpoint):
         self.log.ring.checkpoint(self.begun)
         for backlog, index, file, position in self.places:
             backlog.disk.note_checkpoint(Place(index, file, position))
+        self.count_done(&self.log.checkpoints)
         return 0
+
+    cdef void count_done(self, CheckpointFigures *figures) noexcept:
+        figures.last_ns = monotonic_ns() - self.begun_ns
+        figures.sum_ns += figures.last_ns
+        figures.ended_ns = wall_ns()
+        figures.carried_bytes = self.written
+        figures.count += 1
 
 
 cdef int load_carried(RingContents ring, uint64_t first, Replay replay) except -1:

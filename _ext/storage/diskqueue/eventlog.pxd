@@ -30,6 +30,14 @@ cdef enum:
     RECORD_OVERHEAD = 48
 
 
+ctypedef struct CheckpointFigures:
+    uint64_t count                   # of those that were completed
+    int64_t sum_ns                   # that they took
+    int64_t last_ns                  # that the last one took, ...
+    int64_t ended_ns                 # ... and when it ended, in Unix time
+    uint64_t carried_bytes           # of the file that it wrote
+
+
 cdef class EventLog:
     cdef readonly CommitRing ring
     cdef readonly bint is_interval
@@ -40,12 +48,17 @@ cdef class EventLog:
     cdef bint is_closing             # a stop writes the files themselves
     cdef bint is_kept                # it could not: the next start needs the log
     cdef bint has_old_files          # some files are there only until the next checkpoint
-    cdef readonly uint64_t missed_count      # records that did not fit into a batch that waited
+    cdef uint64_t message_count      # that were published into the log
+    cdef uint64_t marked_count       # of them when mark() was called
+    cdef uint64_t missed_count       # records that it did not take, because it is full or failed
+    cdef CheckpointFigures checkpoints
 
     cdef char *append(self, uint8_t kind, uint8_t flags, uint16_t extra, uint32_t subject, size_t size) except? NULL
     cdef QueueLog add_queue(self, str name)
     cdef int admit(self, uint64_t count, uint64_t size) except -1
     cdef bint is_crowded(self) noexcept
+    cdef uint64_t mark(self) noexcept
+    cdef int cut(self, uint64_t mark) except -1
     cdef uint64_t ticket(self) noexcept
     cdef uint64_t done(self) noexcept
     cdef int note_room(self, str trouble) except -1

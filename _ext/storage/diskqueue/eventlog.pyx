@@ -7,6 +7,9 @@ have is known as of the last checkpoint, so whatever is newer stands in the log,
 from libc.errno cimport EAGAIN, EIO, ENOSPC
 from libc.string cimport memcpy, memset
 
+from nsqfast._ext.commitlog.format cimport QUARTER_COUNT
+from nsqfast._ext.core.histogram cimport Histogram
+
 
 # Above this share of the ring no publish is taken while checkpoints fail.
 cdef double FULL_SHARE = 0.75
@@ -62,6 +65,14 @@ cdef class EventLog:
         """Whether publishers should wait until the disk has taken some: much gathers already."""
         return self.refusal is None and self.ring.used > self.ring.folder.quarter_size // 4
 
+    cdef uint64_t mark(self) noexcept:
+        self.marked_count = self.message_count
+        return self.ring.used
+
+    cdef int cut(self, uint64_t mark) except -1:
+        self.message_count = self.marked_count
+        return self.ring.cut(mark)
+
     cdef uint64_t ticket(self) noexcept:
         return self.ring.filling
 
@@ -77,6 +88,32 @@ cdef class EventLog:
         else:
             self.refusal = f"the commit log is full, and there is no checkpoint: {trouble}"
         return 0
+
+    def figures(self):
+        """Return how it is, and what it has done since the start, by the keys of /stats."""
+        cdef CommitRing ring = self.ring
+        cdef Histogram times = Histogram()
+        times.steps = ring.figures.times
+        return {
+            "mode": "interval" if self.is_interval else "always",
+            "failed": ring.failed != 0,
+            "refusal": self.refusal or "",
+            "size_bytes": ring.folder.good_size(),
+            "needed_bytes": ring.needed(),
+            "bad_quarters": QUARTER_COUNT - ring.folder.count_good(),
+            "commit_count": ring.figures.commits,
+            "commit_bytes": ring.figures.bytes,
+            "record_count": ring.figures.records,
+            "message_count": self.message_count,
+            "commit_times": times,
+            "error_count": ring.figures.failed_count,
+            "missed_count": self.missed_count,
+            "checkpoint_count": self.checkpoints.count,
+            "checkpoint_s": self.checkpoints.sum_ns / 1e9,
+            "last_checkpoint": self.checkpoints.ended_ns // 1000000000,
+            "last_checkpoint_ms": self.checkpoints.last_ns // 1000000,
+            "carried_bytes": self.checkpoints.carried_bytes,
+        }
 
 
 cdef class QueueLog:

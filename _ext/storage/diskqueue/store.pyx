@@ -229,6 +229,9 @@ cdef class DiskStore(Store):
     def figures(self):
         return self.syncer.figures()
 
+    def log_figures(self):
+        return None if self.log is None else self.log.figures() | {"checkpoint_error": self.trouble}
+
     def starting(self):
         return opened_at_start(self.settings.data_path or ".")
 
@@ -320,13 +323,15 @@ cdef class DiskTopic(MemoryTopic):
         if self.log is not None and isinstance(queue, Backlog):
             due_ns = wall_ns() + <int64_t> message.defer_ms * 1000000 if message.defer_ms else 0
             (<Backlog> queue).log.publish(message, message.attempts, due_ns, is_spread)
+            # What goes from a topic's backlog to a channel was counted before.
+            self.log.message_count += only is None
         return 0
 
     cdef uint64_t mark(self) noexcept:
-        return 0 if self.log is None else self.log.ring.used
+        return 0 if self.log is None else self.log.mark()
 
     cdef int cut(self, uint64_t mark) except -1:
-        return 0 if self.log is None else self.log.ring.cut(mark)
+        return 0 if self.log is None else self.log.cut(mark)
 
     cdef bint fits(self, uint64_t count, uint64_t put_max) noexcept:
         cdef Backlog backlog

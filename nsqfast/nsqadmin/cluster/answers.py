@@ -164,6 +164,37 @@ class MemoryFigures(msgspec.Struct, gc=False):
         return self.heap_in_use_bytes + self.heap_idle_bytes - self.heap_released_bytes
 
 
+BOUNDS_MAX = 64  # of a histogram: ours has 15
+Bound = Annotated[float, msgspec.Meta(ge=0, le=COUNT_MAX)]
+Bounds = Annotated[tuple[tuple[Bound, Count], ...], msgspec.Meta(max_length=BOUNDS_MAX)]
+
+
+class CommitTimes(msgspec.Struct, gc=False):
+    """How many commits there were, and how many of them took so long at most."""
+
+    count: Count = 0
+    within_ms: Bounds = ()
+
+
+class CommitLogFigures(msgspec.Struct, gc=False):
+    """Present only if it has a commit log, as only ours do."""
+
+    mode: str = ""
+    failed: bool = False
+    refusal: str = ""  # why it takes no messages
+    checkpoint_error: str = ""
+    size_bytes: Count = 0
+    needed_bytes: Count = 0
+    bad_quarters: Count = 0
+    commit_count: Count = 0
+    message_count: Count = 0
+    commit_times: CommitTimes = msgspec.field(default_factory=CommitTimes)
+    checkpoint_count: Count = 0
+    last_checkpoint: Count = 0  # Unix time
+    last_checkpoint_ms: Count = 0
+    carried_bytes: Count = 0
+
+
 class NodeFigures(msgspec.Struct, gc=False):
     """/stats?format=json, for a poll."""
 
@@ -174,6 +205,7 @@ class NodeFigures(msgspec.Struct, gc=False):
     memory: MemoryFigures | None = None
     drain: DrainFigures | None = None
     unclean_start: UncleanStartFigures | None = None
+    commit_log: CommitLogFigures | None = None
 
 
 class NsqdStats(msgspec.Struct, gc=False):

@@ -27,6 +27,7 @@ from nsqfast.nsqadmin.cluster.answers import (
     stats_path,
 )
 from nsqfast.nsqadmin.cluster.client import Upstream, UpstreamError
+from nsqfast.nsqadmin.cluster.commit_log import CommitLogWatch
 from nsqfast.nsqadmin.cluster.discovery import (
     LookupdClient,
     Nsqd,
@@ -179,6 +180,7 @@ class NodeWatch:
         self.memory_bytes: int | None = None
         self.drain: DrainFigures | None = None
         self.unclean_start: UncleanStartFigures | None = None
+        self.commit_log = CommitLogWatch()
         self._upstream = upstream
         self._turn = turn
         self._layouts = layouts
@@ -256,6 +258,7 @@ class NodeWatch:
         self.health, self.start_time = figures.health, figures.start_time
         self.drain = figures.drain
         self.unclean_start = figures.unclean_start
+        self.commit_log.note(figures.commit_log, sampled_s, is_same_life=is_comparable)
         self.identity.version = figures.version
         if figures.memory is not None:
             self.memory_bytes = max(figures.memory.held_bytes, 0) or None
@@ -298,6 +301,7 @@ class NodeWatch:
             tombstones=frozenset(listing.tombstones),
             drain=self.drain,
             unclean_start=self.unclean_start,
+            commit_log=self.commit_log.view(),
             planned_until=question.since + self._planned_stop_s if is_planned else 0.0,
         )
 

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsqfast.nsqadmin.cluster.answers import DrainFigures, UncleanStartFigures
+from nsqfast.nsqadmin.cluster.commit_log import CommitLog
 
 Ints = NDArray[np.int64]
 Doubles = NDArray[np.float64]
@@ -223,6 +224,7 @@ class Node:
     tombstones: frozenset[str] = frozenset()  # topics for which some nsqlookupd hides it
     drain: DrainFigures | None = None  # as it last said; None: it does not drain
     unclean_start: UncleanStartFigures | None = None  # that nobody has acknowledged
+    commit_log: CommitLog | None = None
     planned_until: float = 0.0  # while it is down after a drain: so long that is no problem
 
     def is_planned(self, at: float) -> bool:

@@ -49,6 +49,11 @@ def rate(per_second: float | None) -> str:
     return f"{_rounded(per_second)}/s"
 
 
+def mean(number: float | None) -> str:
+    """0.4, 73, 1.2 M"""
+    return UNKNOWN if number is None else _rounded(number)
+
+
 def slope(per_second: float | None) -> str:
     """A rate with its sign: +1,240/s"""
     if per_second is None:
@@ -99,7 +104,15 @@ def short_time(seconds: float | None) -> str:
     """A time that is mostly below a second: 1.3 ms"""
     if seconds is None:
         return UNKNOWN
-    return f"{seconds * 1e3:.2g} ms" if seconds < 1 else duration(seconds)
+    ms = seconds * 1e3
+    return f"{ms:.2g} ms" if ms < 10 else f"{ms:.0f} ms" if ms < 1000 else duration(seconds)
+
+
+def within(ms: float | None) -> str:
+    """An upper bound of a time, infinite above the last bound: `within 2.5 ms`"""
+    if ms is None:
+        return UNKNOWN
+    return f"within {ms:g} ms" if isfinite(ms) else "longer than 10 s"
 
 
 def at_most(seconds: float | None) -> str:

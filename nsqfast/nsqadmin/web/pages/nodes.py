@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 
 from nsqfast.net.slices import Slices
+from nsqfast.nsqadmin.cluster.answers import CommitLogFigures
+from nsqfast.nsqadmin.cluster.commit_log import CommitLog
 from nsqfast.nsqadmin.cluster.model import Cluster, Lookupd, Node, NodePart, NodeState
 from nsqfast.nsqadmin.cluster.probes import Disk, Vitals
 from nsqfast.nsqadmin.web import texts
@@ -15,6 +17,8 @@ from nsqfast.nsqadmin.web.texts import Link, State
 from nsqfast.nsqadmin.web.view import Page, PageNotFoundError, View, find_similar_names
 
 MISSING_SHOWN = 3
+LOG_TEXT_MAX = 200
+NO_LOG = CommitLog(CommitLogFigures(), None, None, None, None)
 
 
 @dataclass(slots=True, eq=False)
@@ -313,6 +317,53 @@ def disk_text(vitals: Vitals) -> str:
     return ", ".join(parts)
 
 
+def log_state(figures: CommitLogFigures) -> State:
+    if figures.failed:
+        return State("crit", "failed", "It cannot be written until nsqd is restarted")
+    if figures.refusal:
+        return State("crit", "refuses messages")
+    if figures.checkpoint_error:
+        return State("warn", "no checkpoint")
+    if figures.bad_quarters:
+        return State("warn", "a file is bad", "A write failed, and went to another of its files")
+    return State("ok", "works")
+
+
+def time_text(log: CommitLog) -> str:
+    if log.median_ms is None:
+        return texts.UNKNOWN
+    return f"half {texts.within(log.median_ms)}, 99 % {texts.within(log.most_ms)}"
+
+
+def log_texts(log: CommitLog) -> dict[str, str]:
+    """All of it is what the node says: numbers are bounded, but may be senseless."""
+    said = log.figures
+    size, needed = max(said.size_bytes, 0), max(said.needed_bytes, 0)
+    checkpoint: str = "none yet"
+    if said.last_checkpoint > 0:
+        took = texts.short_time(max(said.last_checkpoint_ms, 0) / 1e3)
+        carried = texts.size(max(said.carried_bytes, 0))
+        count = texts.count(said.checkpoint_count)
+        rest = f", took {took}, carried {carried}; {count} since it started"
+        checkpoint = texts.Timed("last ", texts.stamp(said.last_checkpoint), rest)
+    return {
+        "log-mode": said.mode[:LOG_TEXT_MAX],
+        "log-commits": f"{texts.rate(log.commits_s)}, {texts.count(said.commit_count)} since it started",
+        "log-messages": texts.mean(log.messages_per_commit),
+        "log-time": time_text(log),
+        "log-needed": f"{texts.share(needed / size) if size else texts.UNKNOWN} of {texts.size(size)}",
+        "log-checkpoint": checkpoint,
+        "log-trouble": (said.refusal or said.checkpoint_error)[:LOG_TEXT_MAX],
+    }
+
+
+def show_log(view: View, log: CommitLog | None) -> None:
+    """Nothing for a node without one."""
+    view.set_state("log", log_state(log.figures) if log else None)
+    view.texts |= log_texts(log or NO_LOG)
+    view.shown["log-trouble-shown"] = bool(view.texts["log-trouble"])
+
+
 async def build_node(request: PageRequest) -> View:
     cluster, key = request.cluster, request.match["node"]
     urls = request.context.urls
@@ -322,7 +373,7 @@ async def build_node(request: PageRequest) -> View:
         raise PageNotFoundError("node", key, [(each, urls.node(each)) for each in near])
     problems = own_problems(request, node=key)
     error = node.error or ("" if node.health in ("", "OK") else node.health)
-    return View(
+    view = View(
         title=node.key,
         crumbs=[Link("Nodes", urls.to("/nodes"))],
         texts={
@@ -362,6 +413,8 @@ async def build_node(request: PageRequest) -> View:
             "pictures": make_node_pictures(request, node.key),
         },
     )
+    show_log(view, node.commit_log)
+    return view
 
 
 NODE_PAGE = Page("node", "/nodes/{node}", build_node, "node.html", "nodes")
