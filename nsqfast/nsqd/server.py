@@ -225,8 +225,6 @@ class Server:
             registry.durability.store.health, folder, self.options.min_free_disk
         )
         registry.topics.on_change = self._changed
-        # The commit log, which could not ask for a turn before, has records of this start.
-        registry.turn.schedule()
 
     def _close_log(self, folder: str) -> None:
         """What only the log has goes to the other files, as with a start with it and a clean stop."""

@@ -56,7 +56,7 @@ def test_every_message_on_disk_before_its_answer(tmp_path):
         statuses = re.findall(rb"HTTP/1.1 (\d+)", answer)
         assert statuses == [b"200"] * 22 + [b"400"]
         assert answer.index(b'"version"') > answer.rindex(b"OK", 0, answer.index(b'"version"'))
-        assert topic_stats(server.http, "t")["backend_depth"] == 21
+        assert topic_stats(server.http, "t")["depth"] == 21
         server.kill()
     with start_nsqd("nsqfast", tmp_path) as server:
         assert topic_stats(server.http, "t")["depth"] == 21
