@@ -38,8 +38,8 @@ _NSQD = Facts(
 It speaks the protocol of NSQ's nsqd 1.3.0, takes its flags and its config file, and keeps its files: either
 of the two can be stopped and the other one started on the same --data-path.
 
-Messages that are only in memory survive a stop, but no kill. With --durable=always, or with --mem-queue-size=0
-and --sync-every=1, an answer of OK means that the message is on disk.
+Messages that are only in memory survive a stop, but no kill. With --durable=always, which --mem-queue-size=0
+and --sync-every=1 together mean as well, an answer of OK means that the message is on disk.
 
 Under systemd (Type=notify) it reports when it serves, reloads and stops, and with WatchdogSec= that it is
 alive.

@@ -154,7 +154,7 @@ def test_after_go_was_killed(tmp_path, channel):
 def test_what_go_adds_is_not_hidden_by_what_nsqfast_remembered(tmp_path):
     """nsqfast dies with messages finished out of order, Go goes on, nsqfast takes over again."""
     first, second = bodies_of(500, b"first"), bodies_of(500, b"second")
-    with start_nsqd("nsqfast", tmp_path, *FLAGS, "--sync-every=1") as server:
+    with start_nsqd("nsqfast", tmp_path, *FLAGS) as server:
         post(server.http, "/topic/create?topic=t")
         post(server.http, "/channel/create?topic=t&channel=c")
         publish(server, "t", first)

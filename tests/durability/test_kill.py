@@ -19,8 +19,8 @@ from support.wire import ERROR, HEARTBEAT, MESSAGE, Client, encode_command, enco
 from support.wire import decode_message as decode
 
 ROUNDS = 20
-FLAGS = (*modes.PAIR.flags, "--max-bytes-per-file=65536")
-MODES = [modes.PAIR, modes.ALWAYS, modes.INTERVAL]
+FLAGS = (*modes.ALWAYS.flags, "--max-bytes-per-file=65536")
+MODES = [modes.ALWAYS, modes.INTERVAL]
 # Little memory, so that the files and the log both have a part.
 LOG_FLAGS = ("--mem-queue-size=20", "--max-bytes-per-file=65536")
 TOPIC = "kill"

@@ -38,7 +38,7 @@ def fill(disk, size):
         file.write(bytes(size))
 
 
-@pytest.mark.parametrize("flags", [(), ("--mem-queue-size=0", "--sync-every=1")])
+@pytest.mark.parametrize("flags", [(), ("--mem-queue-size=0",)])
 def test_messages_are_refused_in_time_and_taken_again(disk, flags):
     with start_nsqd("nsqfast", disk, f"--min-free-disk={LIMIT}", *flags) as server:
         for path in ("/topic/create?topic=t", "/channel/create?topic=t&channel=c"):

@@ -38,7 +38,7 @@ def fill(folder):
 
 def leave_messages(folder, *flags):
     """A channel with messages on disk, left by a broker that was killed."""
-    with start_nsqd("nsqfast", folder, "--mem-queue-size=0", "--sync-every=1", *flags) as server:
+    with start_nsqd("nsqfast", folder, "--mem-queue-size=0", *flags) as server:
         post(server.http, "/topic/create?topic=t")
         for channel in ("c", "other"):
             post(server.http, f"/channel/create?topic=t&channel={channel}")
@@ -71,7 +71,7 @@ def test_a_full_disk(small_disk):
     leave_messages(small_disk)
     before = (small_disk / "nsqd.dat").stat().st_ino
     fill(small_disk)
-    with start_nsqd("nsqfast", small_disk, "--mem-queue-size=0", "--sync-every=1") as server:
+    with start_nsqd("nsqfast", small_disk, "--mem-queue-size=0") as server:
         (error,) = [line for line in errors(server) if "persist metadata" in line]
         assert error.endswith(" - no space left on device; tried again every second")
         assert "Traceback" not in server.stderr

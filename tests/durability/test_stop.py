@@ -130,7 +130,7 @@ def test_what_fits_is_kept(small_disk):
 
 def test_a_full_disk_without_loss(small_disk):
     """What stands on disk already cannot be lost for want of room."""
-    flags = ("--mem-queue-size=0", "--sync-every=1")
+    flags = ("--mem-queue-size=0",)
     bodies = [b"%04d" % number for number in range(PAGE_COUNT)]
     with start_nsqd("nsqfast", small_disk, *flags) as server:
         publish(server, "t", bodies)

@@ -27,7 +27,6 @@ MODES = {
     "always": {"durable": "always"},
     "interval": {"durable": "interval"},
     "off": {},
-    "pair": {"mem_queue_size": 0, "sync_every": 1},
 }
 
 
@@ -101,7 +100,7 @@ class BrokerLife:
     def draw_mode(self):
         if self.model.has_open_log:
             return self.dice.choice(["always", "always", "interval"])
-        return self.dice.choice(["always", "always", "interval", "interval", "off", "pair"])
+        return self.dice.choice(["always", "always", "interval", "interval", "off"])
 
     def play(self, modes=None, has_end=False):
         """Until it is killed, or stops. has_end: all is taken out, and it stops."""

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from durability.crash import dying
 from durability.crash.found import Found, Request
-from durability.crash.modes import PAIR
+from durability.crash.modes import ALWAYS
 from nsqfast.nsqd.http_api import HttpApi
 from nsqfast.nsqd.options import parse
 from nsqfast.nsqd.server import Server
@@ -174,7 +174,7 @@ def answer(request: Request) -> Found:
 async def warm_up() -> None:
     """Start and stop once, so that no child has to import anything."""
     with tempfile.TemporaryDirectory() as folder:
-        server = await start(Request(folder, PAIR.flags))
+        server = await start(Request(folder, ALWAYS.flags))
         server.registry.topics.ensure("warm").put(b"up")
         readers = Readers(server.registry, Found())
         while readers.waiting():

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Self
 
 from durability.crash.found import Found, Request
 from durability.crash.ledger import topic_of
-from durability.crash.modes import PAIR
+from durability.crash.modes import ALWAYS
 from support.server import ROOT, start_nsqd
 from support.web import post, stats
 from support.wire import Client
@@ -60,7 +60,7 @@ class Opener:
     def open(
         self,
         folder: Path,
-        flags: tuple[str, ...] = PAIR.flags,
+        flags: tuple[str, ...] = ALWAYS.flags,
         *,
         die_at: int = 0,
         start_only: bool = False,
@@ -80,7 +80,7 @@ class Opener:
 def open_with_program(
     implementation: str,
     folder: Path,
-    flags: tuple[str, ...] = PAIR.flags,
+    flags: tuple[str, ...] = ALWAYS.flags,
     prepare: Callable[[], None] | None = None,
 ) -> Found:
     """The same by a real nsqd ("nsqfast" or "go") that is killed afterwards."""

@@ -19,7 +19,7 @@ from durability.crash.boots import make_boot
 from durability.crash.disk import Disk
 from durability.crash.ledger import Ledger
 from durability.crash.log import library, read_calls, watch
-from durability.crash.modes import PAIR
+from durability.crash.modes import ALWAYS
 from durability.crash.opening import Opener, clear, judge, open_with_program
 from durability.crash.owed import log_owed
 from durability.crash.states import ALL, DATA, KILL, NONE, RANDOM, SIDE, START, State, make_state
@@ -49,8 +49,8 @@ class Recording:
     ledger: Ledger
     calls: list[Call]
     end_ns: int
-    mode: Mode = PAIR
-    flags: tuple[str, ...] = PAIR.flags
+    mode: Mode = ALWAYS
+    flags: tuple[str, ...] = ALWAYS.flags
     # The calls between which crashes are looked at; None: all.
     only: range | None = None
 
@@ -59,7 +59,7 @@ class Recording:
         return self.flags if self.mode.has_log else self.mode.flags
 
 
-def record(name: str, place: Path, seed: int, mode: Mode = PAIR) -> Recording:
+def record(name: str, place: Path, seed: int, mode: Mode = ALWAYS) -> Recording:
     """Run the workload under the recorder."""
     folder, log_path = clear(place / "data"), place / "calls.log"
     log_path.unlink(missing_ok=True)

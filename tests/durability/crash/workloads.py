@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from durability.crash.clients import Broker, Consumer, Publisher
 from durability.crash.filler import Filler
-from durability.crash.modes import PAIR
+from durability.crash.modes import ALWAYS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -339,7 +339,7 @@ WORKLOADS: dict[str, tuple[Workload, tuple[str, ...]]] = {
 }
 
 
-def flags_of(name: str, mode: Mode = PAIR) -> tuple[str, ...]:
+def flags_of(name: str, mode: Mode = ALWAYS) -> tuple[str, ...]:
     own = WORKLOADS[name][1]
     # With a log little would come to these files otherwise.
     more = ("--mem-queue-size=10",) if mode.has_log and set(SMALL_FILES) <= set(own) else ()
@@ -352,7 +352,7 @@ def run(
     ledger: Ledger,
     seed: int,
     kill_signal: signal.Signals = signal.SIGKILL,
-    mode: Mode = PAIR,
+    mode: Mode = ALWAYS,
 ) -> None:
     """The whole workload against a broker started with flags_of(name, mode); none runs afterwards."""
     broker = Broker(start_broker, ledger, kill_signal, has_log=mode.has_log)
