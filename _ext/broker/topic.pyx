@@ -150,7 +150,7 @@ cdef class Topic(PostponingQueue):
             self.count(count, size, self.channel_list if is_spread else None)
             if not is_spread:
                 self.pass_on_owed(count)
-            return ticket
+            return ticket if count else 0   # an /mpub of empty lines has no record whose commit will come
         count_postponed(self.fanout, count, size, is_spread)
         if not is_postponed:
             self.durability.count_later(ticket, self)

@@ -40,8 +40,8 @@ class HttpPublisher:
         self._line = asyncio.Lock()  # for requests that take more than a part of a turn
 
     def shortcut(self, asks_host: bool) -> PublishShortcut | None:
-        """For publishes that need no handler; None on a broker whose answers wait for the disk."""
-        if self._registry.settings.is_durable or self._registry.settings.has_log:
+        """For publishes that need no handler; None on a broker that writes what is durable at the turn's end."""
+        if self._registry.settings.is_durable:
             return None
         return PublishShortcut(self._registry, reply, asks_host)
 
