@@ -1,9 +1,12 @@
 from collections.abc import Callable
 
 from nsqfast._ext.broker.channel import Channel
-from nsqfast._ext.broker.durability import Durability, PostponingQueue
+from nsqfast._ext.broker.durability import Durability
+from nsqfast._ext.broker.message_queue import MessageQueue
 
-class Topic(PostponingQueue):
+class Topic(MessageQueue):
+    message_count: int
+    message_bytes: int
     name: str
     ephemeral: bool
     paused: bool

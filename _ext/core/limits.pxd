@@ -64,6 +64,8 @@ cdef enum:
     HTTP_HEAD_SIZE_MAX = 8192
     # HTTP answers gathered before a write, which lets the transport report a peer that does not read them.
     HTTP_ANSWERS_MAX = 512
+    # HTTP answers that one connection may be owed: for its publishes that a disk does not have yet.
+    HTTP_OWED_MAX = 64
     # Clients that may IDENTIFY, SUB and so on in one turn; the others are blocked until the next one.
     COSTLY_COUNT_MAX = 8
     # Bytes of large commands that count for one of these: new memory is slow, 1 GB a second.

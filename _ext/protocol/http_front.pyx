@@ -4,12 +4,16 @@
     begin(body_size)             a request is held of whose body so many bytes came: its time limit starts
     end()                        it was answered
     replay(partial)              it will not be answered here after all, and these were its bytes
+    paid()                       nothing is owed any more, and something waits for that
+
+What the shortcut owes is answered first. Until then plain publishes are taken up to a limit; `receive` gets what
+follows them, and keeps it.
 
 A request is held only for a client that sends its head and its body separately, and only for one more read.
 """
 
 from nsqfast._ext.core.budget cimport begin_part, is_spent
-from nsqfast._ext.core.limits cimport HTTP_ANSWERS_MAX
+from nsqfast._ext.core.limits cimport HTTP_ANSWERS_MAX, HTTP_OWED_MAX
 from nsqfast._ext.protocol.http_request cimport REQUEST_OTHER, REQUEST_PART, REQUEST_WHOLE, parse_request
 
 
@@ -19,6 +23,9 @@ cdef enum:
     UNIT_BITS = 6
 
 
+OWED = b"owed"
+
+
 cdef class Shortcut:
     """Answers plain publishes for all connections of a listener; this one none, as only a broker has topics."""
 
@@ -26,9 +33,17 @@ cdef class Shortcut:
         """Whether it may answer this request once its body is whole."""
         return False
 
-    cdef bytes publish(self, PlainRequest *request):
-        """Return the answer; None if this request is not answered here."""
+    cdef bytes publish(self, PlainRequest *request, HttpFront front):
+        """Return the answer; None if this request is not answered here; OWED if front.pay() is called with it later."""
         return None
+
+    cdef bint must_wait(self) noexcept:
+        """Whether no more should be owed to anybody for now."""
+        return False
+
+    cdef int forget(self, HttpFront front) except -1:
+        """What is owed to it is not wanted any more."""
+        return 0
 
 
 cdef class HttpFront:
@@ -39,7 +54,7 @@ cdef class HttpFront:
 
     def attach(self, Shortcut shortcut not None, write, time):
         """Answer through `write` from now on."""
-        self.shortcut = shortcut
+        self.shortcut = self.debtor = shortcut
         self.write = write
         self.time = time
         self.at_rest = True
@@ -47,7 +62,16 @@ cdef class HttpFront:
     def detach(self):
         """Answer nothing any more; a held request is dropped."""
         self.at_rest = False
-        self.shortcut = self.write = self.time = self.partial = None
+        self.shortcut = self.partial = None
+
+    def release(self):
+        """Detach, and write nothing any more: what is owed is forgotten."""
+        self.detach()
+        self.write = self.time = None
+        if self.owed_count:
+            self.owed_count = 0
+            self.debtor.forget(self)
+        self.debtor = None
 
     def begin_part(self):
         """Start a part; it lasts until the next turn."""
@@ -95,18 +119,36 @@ cdef class HttpFront:
         cdef Py_ssize_t offset = 0
         cdef bytes answer
         cdef list answers = []
-        while offset < size and self.at_rest and not self.is_part_over:
+        while offset < size and self.may_publish():
             outcome[0] = parse_request(data + offset, size - offset, request)
-            answer = self.shortcut.publish(request) if outcome[0] == REQUEST_WHOLE else None
+            answer = self.shortcut.publish(request, self) if outcome[0] == REQUEST_WHOLE else None
             if answer is None:
                 break
             offset += request.size
             self.is_part_over = is_spent(&self.budget, REQUEST_UNITS + (request.size >> UNIT_BITS))
+            if answer is OWED:
+                self.owed_count += 1
+                continue
             answers.append(answer)
             if len(answers) == HTTP_ANSWERS_MAX:
                 self.send(answers)
         self.send(answers)
         return offset
+
+    cdef bint may_publish(self) noexcept:
+        """Whether the next request may be answered here, now."""
+        if not self.at_rest or self.is_part_over:
+            return False
+        return self.owed_count == 0 or (self.owed_count < HTTP_OWED_MAX and not self.shortcut.must_wait())
+
+    cdef int pay(self, bytes answers, Py_ssize_t count) except -1:
+        """So many of the answers that were owed."""
+        self.owed_count -= count
+        self.last_active = self.time()
+        self.write(answers)
+        if self.owed_count == 0 and not self.at_rest:
+            self.paid()
+        return 0
 
     cdef int send(self, list answers) except -1:
         if len(answers) == 1:

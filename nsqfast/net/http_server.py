@@ -2,12 +2,13 @@
 
     HttpFront ─► receive ─► parser ─► queue ─► handler ─► ready ─► out ─► one transport.write
     Shortcut     in slices            only when           answers that    gathered per read
-                 (input: the rest)    blocked             wait for a disk
+      └► owed    (input: the rest)    blocked             wait for a disk
 
 On the common path nothing waits: a request is parsed, handled and answered inside data_received, without a task, a
 timer or a queue. A broker's Shortcut answers plain publishes even without the parser and the handler, whenever nothing
-is queued before them. Every other stage is bounded, because the peer decides how much it sends: the parser gets the
-input in slices, and no further slice while more than a few answers wait or the peer does not read.
+is queued before them; what it owes until a disk has it goes before all other answers. Every other stage is bounded,
+because the peer decides how much it sends: the parser gets the input in slices, and no further slice while more than a
+few answers wait or the peer does not read.
 
 Time is bounded too. One timer per connection is set to the earliest relevant deadline. It is moved only when a request
 stays incomplete, so a busy connection never touches it.
@@ -115,7 +116,8 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.BufferedProtocol):
         if self._is_input_over:
             return False
         was_large = self._is_large
-        if self._input or self._queue or self.is_part_over or len(data) > SLICE_SIZE:
+        waits = self._input or self._queue or self.is_part_over or self.owed_count
+        if waits or len(data) > SLICE_SIZE:
             self._input = memoryview(bytes(self._input) + data)
             self._advance()
         else:
@@ -179,7 +181,8 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.BufferedProtocol):
             self._is_eof_due = True
             return True
         self._is_input_over = True
-        return bool(self._unanswered or self._queue or self._out or self._unsent)
+        self.at_rest = False
+        return bool(self.owed_count or self._unanswered or self._queue or self._out or self._unsent)
 
     def pause_writing(self) -> None:
         self._is_write_paused = True
@@ -192,8 +195,12 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.BufferedProtocol):
         self.last_active = self._loop.time()
         self._advance_soon()
 
+    def paid(self) -> None:
+        """HttpFront owes nothing any more: what waited for that goes on."""
+        self._advance_soon()
+
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
-        self.detach()
+        self.release()
         self._release()
         self._transport = None
         self._is_input_over = self._is_finished = True
@@ -212,7 +219,7 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.BufferedProtocol):
     def close(self) -> None:
         """End the connection; existing answers are still sent, but no request begins."""
         self._emit_ready(despite_pause=True)
-        self.detach()
+        self.release()
         self._is_input_over = self._is_finished = True
         self._queue.clear()
         if self._transport is not None:
@@ -223,7 +230,7 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.BufferedProtocol):
 
     def _pay_continue(self) -> None:
         """Send "100 Continue", unless earlier answers have to go first."""
-        if self._continue_owed and not self._unanswered and not self._queue:
+        if self._continue_owed and not (self.owed_count or self._unanswered or self._queue):
             self._continue_owed = False
             self._out.append(CONTINUE)
 
@@ -236,7 +243,7 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.BufferedProtocol):
         request = Request("", b"/", self._remote)
         request.close = True
         response = Response(status, text.encode(), TEXT if text else "", close=True)
-        if self._unanswered or self._queue or self._unsent:
+        if self.owed_count or self._unanswered or self._queue or self._unsent:
             # Its turn is last; a queue before it is short and will be handled soon.
             while self._queue:
                 self._handle(self._queue.popleft())
@@ -246,7 +253,8 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.BufferedProtocol):
             self._emit(request, response)
 
     def _is_blocked(self) -> bool:
-        return self.is_part_over or self._running is not None or self._is_full()
+        is_busy = self._running is not None or self.owed_count > 0
+        return self.is_part_over or is_busy or self._is_full()
 
     def _is_full(self) -> bool:
         is_crowded = self._out_size >= OUT_SIZE_MAX or len(self._unanswered) >= WAITING_COUNT_MAX
@@ -273,7 +281,7 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.BufferedProtocol):
                 self._running = request
             future = asyncio.ensure_future(answer)
             future.add_done_callback(lambda done: self._fill(request, done))
-        elif self._unanswered or self._unsent:
+        elif self.owed_count or self._unanswered or self._unsent:
             request.response = answer
             self._unanswered.append(request)
         else:
@@ -317,6 +325,8 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.BufferedProtocol):
 
     def _emit_ready(self, *, despite_pause: bool = False) -> None:
         self._send_unsent(despite_pause=despite_pause)
+        if self.owed_count:
+            return
         while self._unanswered and not self._unsent and (response := self._unanswered[0].response):
             self._emit(self._unanswered.popleft(), response)
             self._send_unsent(despite_pause=despite_pause)
@@ -373,7 +383,9 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.BufferedProtocol):
             self._input = memoryview(b"")
         if self._is_finished and not self._unsent:
             self._finish()
-        elif self._is_input_over and not (self._unsent or self._unanswered or self._queue):
+        elif self._is_input_over and not (
+            self.owed_count or self._unsent or self._unanswered or self._queue
+        ):
             if self._transport is not None:  # the peer's EOF came before its last answers
                 self._transport.close()
         else:
@@ -434,7 +446,8 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.BufferedProtocol):
     def _deadline(self) -> float:
         if self._linger_until:
             return self._linger_until
-        if self._unanswered or self._queue or self._is_write_paused or not self._receiving:
+        waits = self.owed_count or self._unanswered or self._queue or self._is_write_paused
+        if waits or not self._receiving:
             return self.last_active + self._limits.idle_timeout_s
         return self._begun + self._limits.receive_s(self._body_size)
 
@@ -451,7 +464,7 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.BufferedProtocol):
         if transport is None:
             return
         now = self._loop.time()
-        if self._unanswered and not self._is_write_paused:
+        if (self._unanswered or self.owed_count) and not self._is_write_paused:
             self.last_active = now  # the delay is ours, not the peer's
         deadline = self._deadline()
         if deadline > now:

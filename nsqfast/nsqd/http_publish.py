@@ -39,10 +39,8 @@ class HttpPublisher:
         self._defer_ms_max = options.defer_ns_max // 1_000_000
         self._line = asyncio.Lock()  # for requests that take more than a part of a turn
 
-    def shortcut(self, asks_host: bool) -> PublishShortcut | None:
-        """For publishes that need no handler; None on a broker whose answers wait for the disk."""
-        if self._registry.settings.has_log:
-            return None
+    def shortcut(self, asks_host: bool) -> PublishShortcut:
+        """For publishes that need no handler."""
         return PublishShortcut(self._registry, reply, asks_host)
 
     def pub(self, request: Request) -> Response | Awaitable[Response]:

@@ -9,7 +9,7 @@ from nsqfast._ext.dev.probes import fix_parts, let_pass
 from nsqfast._ext.dev.structures import put_all
 
 from ext.test_durable import mpub, pub
-from support.core import Peer, end_commit, sync
+from support.core import Peer, sync
 from support.core import make_registry as make_whole
 
 OK = (0, b"OK")

@@ -10,7 +10,6 @@ import resource
 
 import pytest
 from nsqfast._ext.dev.probes import fix_parts
-from nsqfast._ext.server.http_shortcut import PublishShortcut
 
 from nsqfast.nsqd.http_publish import reply
 from nsqfast.nsqd.metrics import answered
@@ -283,19 +282,9 @@ def test_peer_that_does_not_read_gets_no_more_answers(tmp_path):
     broker.registry.topics.close()
 
 
-@pytest.mark.parametrize(
-    "changed", [{"tls_required": TLS_REQUIRED}, {"mem_queue_size": 0, "sync_every": 1}]
-)
-def test_brokers_without_a_shortcut(tmp_path, changed):
-    broker = HttpBroker(tmp_path / "one", has_shortcut=True, **changed)
+def test_where_everyone_must_use_tls_there_is_no_shortcut(tmp_path):
+    broker = HttpBroker(tmp_path / "one", has_shortcut=True, tls_required=TLS_REQUIRED)
     assert broker.shortcut is None
-    broker.registry.topics.close()
-
-
-def test_durable_broker_cannot_have_one(tmp_path):
-    broker = HttpBroker(tmp_path / "one", has_shortcut=False, mem_queue_size=0, sync_every=1)
-    with pytest.raises(ValueError, match="durable"):
-        PublishShortcut(broker.registry, reply, asks_host=False)
     broker.registry.topics.close()
 
 

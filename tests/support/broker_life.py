@@ -333,7 +333,7 @@ class BrokerLife:
 
     def wait_removed(self):
         """As a request does that removes something; often nobody waits."""
-        if self.model.mode != "pair" and self.dice.random() < 0.6:
+        if self.dice.random() < 0.6:
             return
         removed = []
         self.registry.topics.when_removed(lambda: removed.append(True))

@@ -48,6 +48,7 @@ cdef class DiskStore(Store):
     cdef int close_log(self) except -1
     cdef int ask_checkpoint(self) except -1
     cdef int check_log(self) except -1
+    cdef int write_later(self) except -1
 
 
 cdef class DiskTopic(MemoryTopic):

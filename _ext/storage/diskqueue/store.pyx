@@ -198,7 +198,16 @@ cdef class DiskStore(Store):
         self.trouble = error
         self.is_asked = False
         self.checkpoint = None
-        return self.check_log() if not self.log.is_closing else 0
+        if self.log.is_closing:
+            return 0
+        self.check_log()
+        return self.write_later()
+
+    cdef int write_later(self) except -1:
+        """In interval mode a turn's end writes, and there may be none soon for a batch that had to wait."""
+        if self.log.is_interval and self.log.ring.count and not self.log.ring.failed:
+            self.announce()
+        return 0
 
     cdef list logged_names(self):
         return self.replay.names() if self.replay is not None else []
@@ -261,6 +270,7 @@ cdef class DiskStore(Store):
             return done, error
         self.log.ring.end_write()
         self.check_log()
+        self.write_later()
         if self.log.ring.failed and not self.is_failure_told:
             self.is_failure_told = True
             return self.log.ticket(), "the commit log cannot be written: " + os.strerror(self.log.ring.failed).lower()
