@@ -208,10 +208,6 @@ class LivesModel:
             for copy in queue.copies.values():
                 copy.due_ns, copy.attempts, copy.holder = copy.kept_due_ns, 0, 0
                 copy.delivery_count += 1
-                if self.mode == "pair":
-                    copy.due_ns = copy.kept_due_ns = copy.kept_attempts = 0
-        if self.mode == "pair":
-            self.unsure = {}
 
     def on_passed(self, ahead_ns, is_timeout):
         self.ahead_ns = ahead_ns

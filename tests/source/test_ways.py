@@ -7,7 +7,6 @@ from support.ways import Sources, read_ways
 
 MODULES_MAX = {
     "A PUB to a consumer": 14,
-    "A durable PUB to its OK": 18,
     "A PUB with a commit log to its OK": 15,
     "A POST /pub": 7,
     "A channel's page": 25,
@@ -41,7 +40,7 @@ def test_the_ways_are_true(sources):
 )
 def test_finds_what_is_wrong_of_a_way(sources, line, wrong):
     first = "    nsqadmin.web.site:Site.serve  it"
-    text = f"\n## Five ways\n\n### A page: 2 modules\n\n{first}\n    {line}  that\n\n## Else\n"
+    text = f"\n## Four ways\n\n### A page: 2 modules\n\n{first}\n    {line}  that\n\n## Else\n"
     way = read_ways(text)["A page"]
     assert sources.find_wrong(way) == wrong
     assert sources.find_wrong(way._replace(count=3)) == [*wrong, "crosses 2 modules, not 3"]

@@ -1,6 +1,6 @@
 """The ways through the code that docs/ARCHITECTURE.md shows, and whether their steps lead to one another.
 
-A way stands there under "Five ways": a title with the number of its modules, `### A PUB to its consumer: 14 modules`,
+A way stands there under "Four ways": a title with the number of its modules, `### A PUB to its consumer: 14 modules`,
 and below it a line for each step, `module:function  what it does`, where `module` is short for `nsqfast.module`.
 """
 
@@ -35,7 +35,7 @@ class Way(NamedTuple):
 
 def read_ways(text: str) -> dict[str, Way]:
     """Return the ways of the page by their titles."""
-    _, _, chapter = text.partition("\n## Five ways\n")
+    _, _, chapter = text.partition("\n## Four ways\n")
     found = {}
     for title, count, lines in WAY.findall(re.split(r"\n## ", chapter)[0]):
         steps = [Step(f"nsqfast.{module}", function) for module, function in STEP.findall(lines)]
