@@ -172,6 +172,7 @@ def lying(answers):
     return FakeStats(answer)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [LEAST, -1, 0, 1, MOST])
 def test_a_node_that_lies_about_its_log(number):
     names = [name for name in CommitLogFigures.__struct_fields__ if name not in SENSELESS]
@@ -186,6 +187,7 @@ def test_a_node_that_lies_about_its_log(number):
         assert HOSTILE[:4].replace("<", "&lt;") in html
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", INVALID)
 def test_a_node_whose_log_is_none(name):
     answers = {"mode": "always", name: INVALID[name]}
@@ -193,6 +195,7 @@ def test_a_node_whose_log_is_none(name):
         wait_until(lambda: "is not what nsqd says" in page(admin, liar.address), "it is said")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("said", "kind", "word"),
     [

@@ -10,6 +10,8 @@ from support.waiting import wait_until
 from support.web import get, post, stats
 from support.wire import ERROR, Client
 
+pytestmark = pytest.mark.slow
+
 MODES = ("always", "interval")
 BODY = bytes(128 << 10)
 SIZE = 16 << 20
