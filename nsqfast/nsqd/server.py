@@ -199,6 +199,8 @@ class Server:
         self._lag_probe = LagProbe(loop, self._timer.lag)
         registry.timers.on_deadline = self._timer.announce
         registry.turn.schedule_end = partial(loop.call_soon, registry.turn.end)
+        # The commit log has records already, which no turn was asked for.
+        registry.turn.schedule()
         self._sync_fd = registry.durability.fileno()
         loop.add_reader(self._sync_fd, registry.turn.on_synced)
         self._metadata = MetadataFile(registry.topics, folder)
