@@ -106,8 +106,6 @@ class Server:
             await self.lookup.load_client()
             await self._free_disk.begin()
             self._serve()
-            # A commit log may have records of this start, which no turn has written yet.
-            self.registry.turn.schedule()
             if self.auth is not None:
                 self.auth.begin()
             self.run_file.begin()
@@ -210,7 +208,8 @@ class Server:
         self._lag_probe = LagProbe(loop, self._timer.lag)
         registry.timers.on_deadline = self._timer.announce
         registry.turn.schedule_end = partial(loop.call_soon, registry.turn.end)
-        registry.turn.schedule()  # for what the start has put into the commit log
+        # The commit log has records already, which no turn was asked for.
+        registry.turn.schedule()
         self._sync_fd = registry.durability.fileno()
         loop.add_reader(self._sync_fd, registry.turn.on_synced)
         self._metadata = MetadataFile(registry.topics, folder)

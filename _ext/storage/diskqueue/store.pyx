@@ -169,6 +169,9 @@ cdef class DiskStore(Store):
         cdef CommitRing ring = self.log.ring
         if not self.log.is_interval:
             ring.commit(wall_ns())
+        elif ring.count and not (ring.is_in_flight or ring.failing or ring.failed or ring.is_full()):
+            # What waited for a sync, or for room: the end of a turn writes it.
+            self.announce()
         self.log.note_room(self.trouble)
         if ring.failed:
             self.health.fail("write", self.log_folder, ring.failed)
