@@ -5,9 +5,11 @@
 Python code runs per topic, per client and per turn, never per message.
 """
 
+import os
 from collections import deque
 
 from nsqfast._ext.broker.channel cimport Channel
+from nsqfast._ext.storage.engine cimport Tickets
 
 
 cdef class PostponingQueue(MessageQueue):
@@ -129,6 +131,17 @@ cdef class Durability:
             self.callbacks.append((ticket, callback))
         else:
             self.postponed_callbacks.append((ticket, callback, queue))
+
+    def when_all_durable(self, callback):
+        """Call callback(None) once the commit log has all that happened until now, or callback(error text); without a
+        log at once."""
+        cdef Tickets tickets = self.store.tickets()
+        if not self.settings.has_log:
+            callback(None)
+        elif tickets.error:
+            callback("the commit log cannot be written: " + os.strerror(tickets.error).lower())
+        else:
+            self.when_durable(tickets.last, callback, None)
 
     cdef int end_batch(self) except -1:
         """A batch of fsyncs is done."""
