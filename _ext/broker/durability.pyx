@@ -1,9 +1,13 @@
-"""An OK of a broker with a commit log waits until its batch is written: then news of it are told, in this turn or later.
+"""An OK of a broker with a commit log waits for its batch: when that is written news are told, in this turn or later.
 
 Python code runs per client and per turn, never per message.
 """
 
+import os
 from collections import deque
+
+from nsqfast._ext.storage.engine cimport Tickets
+
 
 cdef class Durability:
     """What all topics of a broker share."""
@@ -29,6 +33,17 @@ cdef class Durability:
             callback(None)
         else:
             self.callbacks.append((ticket, callback))
+
+    def when_all_durable(self, callback):
+        """Call callback(None) once the commit log has all that happened until now, or callback(error text); without a
+        log at once."""
+        cdef Tickets tickets = self.store.tickets()
+        if not self.settings.has_log:
+            callback(None)
+        elif tickets.error:
+            callback("the commit log cannot be written: " + os.strerror(tickets.error).lower())
+        else:
+            self.when_durable(tickets.last, callback)
 
     cdef int end_batch(self) except -1:
         """A batch is written, or fsyncs are done."""

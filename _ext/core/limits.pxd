@@ -89,8 +89,6 @@ cdef enum:
     # The largest number of messages in one publish that is taken as a whole or not at all. A larger one is put in
     # slices.
     WHOLE_MAX = 10000
-    # Bytes whose write may be deferred until the end of the turn.
-    GATHER_SIZE = 1048576
     # Empty slabs (of 1 MiB) that a broker never gives back.
     SLABS_KEPT_MIN = 32
     # Descriptors that a queue may need during a stop: two files, the draft of a third, and one that is being synced.

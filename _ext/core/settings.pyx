@@ -1,5 +1,5 @@
-"""With --mem-queue-size=0 and --sync-every=1 an operator asks that each message is on disk before its OK, which the commit
-log does: they mean --durable=always, with as much in memory as by default.
+"""With --mem-queue-size=0 and --sync-every=1 an operator asks that each message is on disk before its OK, which the
+commit log does: they mean --durable=always, with as much in memory as by default.
 """
 
 cdef int64_t MEM_QUEUE_SIZE = 10000

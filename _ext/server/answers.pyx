@@ -6,6 +6,7 @@ cimport cython
 
 from nsqfast._ext.core.limits cimport FRAME_RESPONSE
 from nsqfast._ext.protocol.v2 cimport write_frame, write_ok
+from nsqfast._ext.storage.engine cimport Tickets
 
 from nsqfast._ext.protocol.v2 import encode
 from nsqfast.errors import ProtocolError
@@ -55,6 +56,17 @@ cdef class Answers:
         if ticket == 0:
             return self.send(FRAME_RESPONSE, data)
         return self.append(ticket, command, encode(FRAME_RESPONSE, data), topic.name, 1)
+
+    cdef int send_kept(self, str command, bytes data) except -1:
+        """Send a response to a change of what is deferred, when the commit log has it; without a log at once."""
+        cdef Tickets tickets = self.registry.durability.store.tickets()
+        if not self.registry.settings.has_log:
+            return self.send(FRAME_RESPONSE, data)
+        if tickets.error:
+            raise ProtocolError(f"E_{command}_FAILED", f"{command} failed the commit log cannot be written")
+        if tickets.last <= tickets.done:
+            return self.send(FRAME_RESPONSE, data)
+        return self.append(tickets.last, command, encode(FRAME_RESPONSE, data), "", 0)
 
     cdef int await_ticket(self, uint64_t ticket, str command) except -1:
         """Let the error of this batch be the command's, which has no answer yet."""

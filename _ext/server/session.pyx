@@ -675,7 +675,7 @@ cdef class Session(Consumer):
             return 0
         count = self.deferral_end.count if self.deferral_end is not None else 0
         self.deferral_end = None
-        self.answers.send(FRAME_RESPONSE, b"OK %d" % count)
+        self.answers.send_kept(command, b"OK %d" % count)
         return line.size
 
     # -- once per connection -------------------------------------------------------------------------------------------

@@ -34,6 +34,7 @@ from nsqfast.net.http_routes import INTERNAL_ERROR
 from nsqfast.nsqd.broker import Broker
 from nsqfast.nsqd.drain import Drain
 from nsqfast.nsqd.http_publish import admit
+from nsqfast.nsqd.kept import when_kept
 from nsqfast.nsqd.options import DURATION_NS_MAX, PROGRAM, Options
 from nsqfast.program import logs
 from nsqfast.program.options import by_key
@@ -110,14 +111,14 @@ class Admin:
         found[0].abort()
         return EMPTY
 
-    def create_topic(self, request: Request) -> Response:
+    def create_topic(self, request: Request) -> Response | Awaitable[Response]:
         """Create a topic; also succeeds if it exists."""
         name = _valid_topic_name(request)
         if self._registry.topics.find(name) is None and self._registry.durability.closing:
             raise HttpError(503, "EXITING")
         admit(self._registry, name)
         self._registry.topics.ensure(name)
-        return EMPTY
+        return when_kept(self._registry, EMPTY)
 
     def delete_topic(self, request: Request) -> Response | Awaitable[Response]:
         """Delete a topic with its channels."""
@@ -141,14 +142,14 @@ class Admin:
         """Unpause a topic."""
         return self._change_topic(request, Topic.unpause)
 
-    def create_channel(self, request: Request) -> Response:
+    def create_channel(self, request: Request) -> Response | Awaitable[Response]:
         """Create a channel; the topic has to exist."""
         topic, name = self._topic_and_channel_name(request)
         if topic.find_channel(name) is None and self._registry.durability.closing:
             raise HttpError(503, "EXITING")
         admit(self._registry, topic.name, name)
         topic.channel(name)
-        return EMPTY
+        return when_kept(self._registry, EMPTY)
 
     def delete_channel(self, request: Request) -> Response | Awaitable[Response]:
         """Delete a channel; its consumers are disconnected."""
@@ -188,15 +189,8 @@ class Admin:
         return self._when_persisted(channel.topic_name)
 
     def _when_removed(self) -> Response | Awaitable[Response]:
-        """Answer when the files are removed, a part at a time; after that no kill -9 brings messages back."""
-        answer: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
-
-        def give() -> None:
-            if not answer.done():
-                answer.set_result(EMPTY)
-
-        self._registry.topics.when_removed(give)
-        return EMPTY if answer.done() else answer
+        """Answer when the files are removed and the commit log says so; after that no messages come back."""
+        return when_kept(self._registry, EMPTY, is_removal=True)
 
     async def _when_persisted(self, topic: str) -> Response:
         """Answer when the change is persisted. It takes effect in any case; an error says that a restart would not know

@@ -26,6 +26,7 @@ from nsqfast.net.http_reply import (
 )
 from nsqfast.nsqd.http_peek import Peek, queue_name, read_needle, read_since, read_state
 from nsqfast.nsqd.http_publish import HttpPublisher, not_taken
+from nsqfast.nsqd.kept import when_kept
 from nsqfast.wire.refusals import NotTakenError
 
 # Of a request that searches ready messages. Others are examined to the end.
@@ -164,4 +165,7 @@ class MessageChanges:
             return EXITING
         answer = self._publisher.when_durable(ticket, errors)
         answer = answer if isinstance(answer, Response) else await answer
+        if answer.status == 200:
+            kept = when_kept(self._peek.registry, EMPTY)
+            answer = kept if isinstance(kept, Response) else await kept
         return picker if answer.status == 200 else answer

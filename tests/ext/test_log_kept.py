@@ -26,7 +26,7 @@ from support.broker_life import (
     run_turn,
     sized,
 )
-from support.core import SECOND_NS
+from support.core import SECOND_NS, Peer
 from support.seeds import seeds
 
 HOUR_S, HOUR_MS = 3600, 3_600_000
@@ -240,6 +240,31 @@ def test_names_that_only_the_log_has(folder, open_scene, mode, memory):
         ]
         assert scene.counts("d", "u") == (1, 0, 0)
         scene.stop()
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("command", [b"CANCEL_DEFERRED", b"RUN_DEFERRED"])
+def test_an_answer_to_the_end_of_a_deferral(folder, open_scene, mode, command):
+    """Nothing is said after it."""
+
+    def work(scene):
+        scene.channel("c")
+        scene.channel("d")
+        scene.producer = Peer(scene.registry)
+        identity = b'{"nsqfast_deferred_ids":true,"feature_negotiation":true}'
+        scene.producer.send(b"IDENTIFY\n" + sized(identity))
+        scene.answers(1)
+        scene.producer.send(b"DPUB t %d id\n" % HOUR_MS + sized(b"deferred"))
+        ((_, answer),) = scene.answers(1)
+        assert answer.startswith(b"OK ")
+        scene.producer.send(command + b" t " + answer[3:] + b"\n")
+        assert scene.producer.decode_all() == []
+        assert scene.answers(1) == [(0, b"OK 2")]
+
+    play_killed(folder, mode, work)
+    scene = open_scene(mode)
+    left = (0, 0, 0) if command == b"CANCEL_DEFERRED" else (1, 0, 0)
+    assert (scene.counts("c"), scene.counts("d")) == (left, left)
 
 
 @pytest.mark.parametrize("memory", [0, 1000])

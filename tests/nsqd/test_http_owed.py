@@ -14,7 +14,7 @@ import threading
 import weakref
 
 import pytest
-from nsqfast._ext.dev.probes import fix_parts
+from nsqfast._ext.dev.probes import fix_parts, let_pass
 
 from nsqd.test_http_shortcut import CREATING, OTHER, PLAIN, mix
 from nsqfast.net.http_server import CONTINUE
@@ -319,6 +319,75 @@ def test_a_log_that_fails(make_broker, mode):
         return asyncio.run(talk()), answered() - before
 
     assert play(True) == play(False)
+
+
+CHANGES = [
+    "/topic/create?topic=new",
+    "/channel/create?topic=t&channel=new",
+    "/topic/empty?topic=alone",
+    "/topic/delete?topic=t",
+    "/channel/empty?topic=t&channel=c",
+    "/channel/delete?topic=t&channel=c",
+    "/channel/messages/drop?topic=t&channel=c&filter=hello",
+    "/channel/messages/requeue?topic=t&channel=c&filter=later&state=deferred",
+]
+
+
+async def prepare(broker):
+    """What there is to change, in the log already."""
+    broker.registry.topics.find("t").channel("c")
+    broker.registry.topics.ensure("alone")
+    protocol, wire = broker.connect()
+    protocol.data_received(PLAIN[0] + PLAIN[2] + post("/pub?topic=alone", b"x"))
+    await broker.settle()
+    assert wire.written.count(OK) == 3
+    return broker.connect()
+
+
+async def let_work(broker):
+    """Everything but a commit."""
+    for _ in range(20):
+        broker.registry.timers.run(let_pass(0))
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("target", CHANGES)
+@pytest.mark.parametrize("mode", MODES)
+def test_a_change_is_answered_after_its_commit(make_broker, mode, target):
+    broker = make_broker(mode)
+
+    async def talk():
+        protocol, wire = await prepare(broker)
+        protocol.data_received(post(target, b""))
+        await let_work(broker)
+        assert wire.written == b""
+        for _ in range(3):  # of a topic that is deleted channels go in later turns
+            await broker.run_turn(1)
+            await let_work(broker)
+        await broker.settle()
+        assert wire.written.count(OK) == 1
+
+    asyncio.run(talk())
+
+
+@pytest.mark.parametrize("target", CHANGES)
+@pytest.mark.parametrize("is_known", [False, True])
+def test_a_change_that_the_log_does_not_take(make_broker, target, is_known):
+    broker = make_broker()
+
+    async def talk():
+        protocol, wire = await prepare(broker)
+        broker.fail_log()
+        if is_known:
+            other, _ = broker.connect()
+            other.data_received(PLAIN[0])
+            await broker.settle()
+        protocol.data_received(post(target, b""))
+        await let_work(broker)
+        await broker.settle()
+        assert wire.written.startswith(b"HTTP/1.1 500 ")
+
+    asyncio.run(talk())
 
 
 def publish_over(address, number, count, accepted, window=20):

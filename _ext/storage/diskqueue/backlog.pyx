@@ -166,8 +166,8 @@ cdef class Backlog(MemoryQueue):
         return True
 
     cdef int defer(self, Delivery *delivery, bint is_new, int64_t delay_ns) except -1:
-        """Without memory for it a new one is on disk meanwhile; one that has a record gets another with its attempts, so
-        that a kill does not lose these."""
+        """Without memory for it a new one is on disk meanwhile; one that has a record gets another with its attempts,
+        so that a kill does not lose these."""
         cdef bint is_stored = self.memory_max == 0 or (self.log is not None and self.memory.account.level > 0)
         if is_new:
             return self.store_new(delivery) if is_stored else 0

@@ -253,8 +253,9 @@ cdef class DiskStore(Store):
     cdef Tickets tickets(self) noexcept:
         cdef Syncer syncer = self.syncer
         if self.log is not None:
-            return Tickets(self.log.ticket(), self.log.done(), syncer.failed_ticket, self.log.ticket(),
-                           self.log.ring.failed)
+            # Nothing waits for a batch that has no records: nobody knows when it will be written.
+            return Tickets(self.log.ticket(), self.log.done(), syncer.failed_ticket,
+                           self.log.ticket() - (self.log.ring.count == 0), self.log.ring.failed)
         return Tickets(syncer.open_ticket, syncer.done_ticket, syncer.failed_ticket, syncer.last_ticket(),
                        syncer.error_errno)
 

@@ -1,7 +1,8 @@
-"""What a broker with a commit log owes after a crash, beside the messages: what an OK that came behind it proves.
+"""What a broker with a commit log owes after a crash, beside the messages.
 
-Whatever a later OK to a publish proves was in a batch of the log that is on disk (in interval mode: in the kernel's
-cache), and all that came before it in the log, too: FINs, attempts, deadlines, emptied and deleted queues, names.
+An OK to a publish says that it was in a batch of the log that is on disk (in interval mode: in the kernel's cache), and
+all that came before it in the log, too: FINs, attempts, deadlines. An empty, a delete, a create and a change of chosen
+messages are answered when that holds for them.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from durability.crash.ledger import (
     FINISH_SENT,
     NAMED,
     RETURNED,
-    SENT,
     TOGETHER,
     UNNAMED,
     topic_of,
@@ -31,15 +31,6 @@ if TYPE_CHECKING:
 
 # What a deadline may lose where it is kept in milliseconds.
 EARLY_NS_MAX = 5_000_000
-
-
-@dataclass(slots=True)
-class _Gone:
-    """Messages that are gone from a target as soon as a publish that was sent later is answered."""
-
-    target: str
-    bodies: set[bytes]
-    since_ns: int
 
 
 @dataclass(slots=True)
@@ -87,31 +78,24 @@ class _Reading:
 
     def __init__(self) -> None:
         self.owed = LogOwed()
-        self.sent_ns: dict[bytes, int] = {}
         self.accepted: dict[str, set[bytes]] = defaultdict(set)
         self.group_of: dict[bytes, int] = {}
         self.asked: dict[str, set[bytes]] = {}  # of a drop that is not answered
-        self.later: list[_Gone] = []
 
     def note(self, fact: Fact) -> None:
         owed, target, body = self.owed, fact.target, fact.body
-        if fact.kind == SENT:
-            self.sent_ns[body] = fact.time_ns
-        elif fact.kind == ACCEPTED:
+        if fact.kind == ACCEPTED:
             self.accepted[target].add(body)
-            self.confirm(self.sent_ns[body])
             owed.groups.pop(self.group_of.get(body, -1), None)
-        elif fact.kind == FINISH_CONFIRMED and fact.number:
-            owed.gone[target].add(body)
         elif fact.kind == FINISH_CONFIRMED:
-            self.later.append(_Gone(target, {body}, fact.time_ns))
+            owed.gone[target].add(body)
         elif fact.kind == FINISH_SENT:
             # A consumer may have it before its publisher is answered.
             owed.groups.pop(self.group_of.get(body, -1), None)
         elif fact.kind == DROPPED:
             self.asked[target] = set(self.accepted[target])
         elif fact.kind == DROP_ANSWERED:
-            self.later.append(_Gone(target, self.asked.pop(target), fact.time_ns))
+            owed.gone[target] |= self.asked.pop(target)
         elif fact.kind == TOGETHER:
             owed.groups[fact.number].add(body)
             self.group_of[body] = fact.number
@@ -123,15 +107,6 @@ class _Reading:
             owed.names.add(target)
         elif fact.kind == UNNAMED:
             owed.names.discard(target)
-
-    def confirm(self, sent_ns: int) -> None:
-        """A publish that was sent then is answered."""
-        waiting, self.later = self.later, []
-        for gone in waiting:
-            if gone.since_ns < sent_ns:
-                self.owed.gone[gone.target] |= gone.bodies
-            else:
-                self.later.append(gone)
 
 
 def log_owed(ledger: Ledger, state_ns: int) -> LogOwed:
