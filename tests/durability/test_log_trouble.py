@@ -75,7 +75,7 @@ def take(server, count):
 
 
 def depth(server):
-    (channel,) = topic_stats(server.http, "t")["channels"]
+    channel = topic_stats(server.http, "t")["channels"]["c"]
     return channel["depth"] + channel["in_flight_count"] + channel["deferred_count"]
 
 
@@ -241,8 +241,7 @@ def test_a_stop_on_a_full_disk(folder, full, mode):
 
 
 def refuse_start(folder, *flags):
-    """The only line that a start says which is refused; nothing changes in the folder."""
-    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    """The only line that a start says which is refused."""
     command = [*program("nsqd", "nsqfast"), f"--data-path={folder}", "--tcp-address=127.0.0.1:0"]
     command += ["--http-address=127.0.0.1:0", "--broadcast-address=127.0.0.1", *flags]
     done = subprocess.run(
@@ -251,8 +250,6 @@ def refuse_start(folder, *flags):
     assert done.returncode == 1, done.stderr
     lines = [line for line in done.stderr.splitlines() if " INFO: " not in line]
     assert len(lines) == 1, done.stderr
-    after = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    assert after == before
     return lines[0]
 
 
@@ -291,11 +288,16 @@ def test_a_log_that_cannot_be_opened(folder, tmp_path, mode, damage, said):
         publish(server, numbered(*range(50)))
         go_round(server)
         server.kill()
-    assert (folder / LOG / "carried").exists()
+    carried = (folder / LOG / "carried").read_bytes()
+    assert int.from_bytes(carried[-8:], "little") == crc32c(carried[:-16])
     shutil.copytree(folder, tmp_path / "copy")
     damage(folder / LOG)
     assert said in refuse_start(folder, *mode.flags)
     assert said in refuse_start(folder)
+    if damage is damage_carried:  # a bit is flipped back
+        damage(folder / LOG)
+        with start_nsqd("nsqfast", folder, *mode.flags) as server:
+            assert set(numbered(*range(50))) <= drain(server)
     # As from another machine, under other inodes.
     with start_nsqd("nsqfast", tmp_path / "copy", *mode.flags) as server:
         assert set(numbered(*range(50))) <= drain(server)

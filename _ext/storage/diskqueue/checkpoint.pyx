@@ -17,7 +17,9 @@ from posix.unistd cimport write as write_fd
 import logging
 import os
 
-from nsqfast._ext.commitlog.format cimport EPOCH_SIZE, RECORD_HEADER_SIZE, RecordHeader, align_up, crc32c
+from nsqfast._ext.commitlog.format cimport (
+    EPOCH_SIZE, RECORD_HEADER_SIZE, RecordHeader, align_up, crc32c, crc_prepare,
+)
 from nsqfast._ext.core.budget cimport is_spent
 from nsqfast._ext.core.clock cimport monotonic_ns, wall_ns
 from nsqfast._ext.core.message cimport message_drop, message_keep
@@ -38,6 +40,8 @@ cdef enum:
 cdef uint64_t MAGIC = 0x317972726163716E        # "nqcarry1", in this byte order
 
 log = logging.getLogger("nsqd")
+
+crc_prepare()
 
 
 cdef class DiskCheckpoint(Checkpoint):
