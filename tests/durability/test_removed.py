@@ -19,9 +19,9 @@ def data_files(folder):
 
 
 @pytest.mark.parametrize("channels", [["c"], []], ids=["channel", "topic"])
-@pytest.mark.parametrize("sync_every", [1, 2500])
-def test_the_next_file_is_written(tmp_path, sync_every, channels):
-    flags = ("--mem-queue-size=0", f"--sync-every={sync_every}", "--sync-timeout=10ms")
+@pytest.mark.parametrize("durable", ["off", "always"])
+def test_the_next_file_is_written(tmp_path, durable, channels):
+    flags = ("--mem-queue-size=0", "--sync-timeout=10ms", f"--durable={durable}")
     after = {b"after %d" % number for number in range(COUNT)}
     with start_nsqd("nsqfast", tmp_path, *flags) as server, Client(server.tcp) as client:
         post(server.http, "/topic/create?topic=t")
@@ -31,11 +31,10 @@ def test_the_next_file_is_written(tmp_path, sync_every, channels):
             client.pub("t", b"before %d" % number)
         (written,) = data_files(tmp_path)
         written.unlink()
-        if sync_every > 1:  # it is noticed at the next sync
-            deadline = time.monotonic() + SECONDS_MAX
-            while not data_files(tmp_path):
-                assert time.monotonic() < deadline
-                client.pub("t", b"between")
+        deadline = time.monotonic() + SECONDS_MAX
+        while not data_files(tmp_path):  # it is noticed at the next sync
+            assert time.monotonic() < deadline
+            client.pub("t", b"between")
         for body in after:
             client.pub("t", body)
         server.wait_for_line(f"{written} was removed, going on in the next file")

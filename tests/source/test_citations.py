@@ -87,7 +87,7 @@ def test_finds_citations():
     assert ", ".join(map(" ".join, find_citations(text))) == cited
 
 
-# `Durability.finish_postponed` and `diskqueue.ackfile`, as the pages for those who read the code write them.
+# `Durability.end_batch` and `diskqueue.ackfile`, as the pages for those who read the code write them.
 METHOD = re.compile(r"`([A-Z][a-z]\w*)\.([a-z]\w*)(?:\(\))?`")
 MODULE = re.compile(
     r"`(core|commitlog|protocol|storage|diskqueue|broker|server|client|bench|dev)\.([a-z]\w*)`"
