@@ -313,3 +313,20 @@ def test_a_second_process(folder, mode):
         server.kill()
     with start_nsqd("nsqfast", folder, *mode.flags) as server:
         assert drain(server) == set(numbered(*range(20)))
+
+
+@in_both_modes
+def test_a_log_that_is_too_small_for_a_request(folder, mode):
+    """It keeps the size that it was made with."""
+    with start_nsqd("nsqfast", folder, *mode.flags) as server:
+        publish(server, numbered(*range(10)))
+        server.kill()
+    larger = ("--max-body-size=8388608", "--commit-log-size=67108864")
+    assert f"has {RING_SIZE} bytes" in refuse_start(folder, *mode.flags, *larger)
+    with start_nsqd("nsqfast", folder, *mode.flags) as server:
+        assert drain(server) == set(numbered(*range(10)))
+        end(server, 0)
+    shutil.rmtree(folder / LOG)
+    with start_nsqd("nsqfast", folder, *mode.flags, *larger) as server:
+        publish(server, numbered(*range(10, 20)))
+        assert drain(server) == set(numbered(*range(10, 20)))

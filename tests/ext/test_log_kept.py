@@ -14,7 +14,7 @@ import pytest
 from nsqfast._ext.core.clock import now
 from nsqfast._ext.dev.probes import let_pass, shift_wall
 
-from nsqfast.errors import OptionsError
+from nsqfast.errors import OptionsError, PublishError
 from nsqfast.nsqd import metadata
 from support.broker_life import (
     RING_SIZE,
@@ -588,7 +588,7 @@ def test_a_folder_without_a_log_that_was_killed(folder, open_scene, memory):
         scene.commit()
 
     flags = {"max_bytes_per_file": 1000}
-    play_killed(folder, "pair", fill, **flags)
+    play_killed(folder, "off", fill, mem_queue_size=0, **flags)
     play_killed(folder, "always", work, mem_queue_size=memory, **flags)
     scene = open_scene(mem_queue_size=memory, **flags)
     assert scene.counts() == (61, 0, 0)
@@ -618,6 +618,24 @@ def test_starts_that_are_killed(folder, open_scene, mode):
     scene = open_scene(mode, **flags)
     assert scene.counts() == (4000, 0, 1)
     assert len(set(scene.consumer(rdy=500).take_all(4000))) == 4000
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_queue_is_named_whatever_is_in_the_batch(folder, open_scene, mode):
+    """The turn's batch has no room for one more record when it is made."""
+
+    def work(scene):
+        size = RING_SIZE // 4
+        while size:
+            with contextlib.suppress(PublishError):
+                scene.topic("full").put(b"x" * size)
+                continue
+            size //= 2
+        scene.topic("new")
+        scene.publish(b"1", topic=b"new")
+
+    play_killed(folder, mode, work)
+    assert open_scene(mode).topic("new").depth == 1
 
 
 NEW = {"mem_queue_size": 0}  # all that is put goes to files at once
@@ -674,7 +692,7 @@ def test_a_message_for_all_channels_that_was_not_committed(folder, open_scene, m
 
 
 @pytest.mark.parametrize("is_killed", [False, True])
-@pytest.mark.parametrize("before", ["off", "pair", *MODES])
+@pytest.mark.parametrize("before", ["off", *MODES])
 def test_what_was_there_before_the_log_is_kept(folder, open_scene, before, is_killed):
     """A start is killed before the log has the names of what it found, or after that, with a new channel beside it."""
 

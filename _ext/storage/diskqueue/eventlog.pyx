@@ -46,6 +46,9 @@ cdef class EventLog:
         cdef char *out
         self.last_number += 1
         queue = QueueLog(self, self.last_number)
+        if self.ring.count and NAMED_SIZE + len(text) > self.ring.room():
+            # A start may have more to say of its files than a batch holds. Without its name a queue would be lost.
+            self.ring.wait(self.ring.filling, -1)
         out = self.append(NAMED, 0, 0, self.last_number, NAMED_SIZE + len(text))
         if out is not NULL:
             memset(out, 0, NAMED_SIZE)

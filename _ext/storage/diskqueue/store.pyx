@@ -34,6 +34,8 @@ cdef enum:
     # exist yet.
     WRITE_COST = 64
     BEGIN_COST = 4096
+    # Its least size, in largest requests; nsqfast.nsqd.options has the same for a new one.
+    LOG_BODIES = 6
 
 # The commit log's folder in the data folder.
 LOG_NAME = "nsqd.commitlog"
@@ -98,6 +100,7 @@ cdef class DiskStore(Store):
             self.replay = self.repeat(recovery)
         except OSError as error:
             raise self.refuse_log(error) from None
+        self.refuse_small_log(ring)
         if recovery.is_torn:
             log.warning("%s: cutting off a batch that was not written to its end", self.log_folder)
         for path, start, end, (first, last) in recovery.damaged:
@@ -115,6 +118,14 @@ cdef class DiskStore(Store):
         self.log_sync = LogSync(self.timers, ring, self.settings.durable_interval_ns)
         self.log.begin(self.replay.life + 1, self.replay.last_number)
         return 0
+
+    def refuse_small_log(self, CommitRing ring):
+        """One that exists keeps its size, and a batch may be as large as a quarter of it."""
+        cdef int64_t least = LOG_BODIES * max(self.settings.max_body_size, self.settings.max_msg_size)
+        if <int64_t> ring.folder.quarter_size < least // 4 // 4096 * 4096:
+            ring.close()
+            raise OptionsError(f"{self.log_folder} has {ring.folder.size()} bytes, and --max-body-size and "
+                               f"--max-msg-size need {least}: start with lower ones, stop, and remove that folder")
 
     cdef Replay repeat(self, Recovery recovery):
         cdef Replay replay = Replay(self.broker_memory)
