@@ -15,6 +15,7 @@ import pytest
 from durability.blocks import machine, trial
 from durability.blocks.filesystems import FILE_SYSTEMS
 from durability.crash import boots
+from durability.crash.modes import GO
 from durability.crash.opening import Opener, open_with_program
 from durability.crash.workloads import WORKLOADS, flags_of
 from support.seeds import seeds
@@ -111,7 +112,7 @@ def test_power_cuts(program, place, opener, file_system, workload, writes_back):
 def test_go_is_caught(program, place, file_system):
     """It answers a PUB before the fsync that --sync-every=1 asks for."""
     recorded = trial.record(program, place, file_system, "publish", SEED, "go")
-    flags = flags_of("publish")
+    flags = flags_of("publish", GO)
 
     def open_folder(folder):
         return open_with_program("go", folder, flags, trial.die_with_parent)

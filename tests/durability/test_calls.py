@@ -1,7 +1,11 @@
-"""A crash between any two calls of the broker: what was answered by OK is there afterwards.
+"""A crash between any two calls of the broker: what an OK proves is there afterwards.
 
-Every workload is run under a recorder of the calls that change files. For each boundary between two calls the folder
-is rebuilt as kill -9 or a power cut may leave it (crash/states.py), opened by the broker, and emptied.
+Every workload is run under a recorder of the calls that change files, with --durable. For each boundary between two
+calls the folder is rebuilt as kill -9 or a power cut may leave it (crash/states.py), opened by the broker, and emptied.
+Beside each workload large bodies fill the log, so that checkpoints come while it runs. More is asked for than that
+messages are there (crash/owed.py): FINs, attempts, deadlines, emptied and deleted queues, names, MPUBs as a whole. With
+always this holds for kill -9 and power cuts, with interval for kill -9; a power cut then leaves less, and a start must
+still go well.
 
 Here and in the other files of this folder `make trust` runs all (marker trust), and all other runs a few;
 docs/GUARANTEES.md says what they are. These need a C compiler and mount namespaces, the control also strace and Go's
@@ -13,19 +17,22 @@ import os
 
 import pytest
 
-from durability.crash import boots, log, traced
-from durability.crash.replay import Examiner, GoExaminer, record
+from durability.crash import boots, log, modes, traced
+from durability.crash.replay import Examiner, GoExaminer, is_checkpoint, record
 from durability.crash.workloads import WORKLOADS
 from support.seeds import seeds
 
 SEED = seeds("calls", 1)[0]
 STATES = int(os.environ.get("NSQFAST_CRASH_STATES", "160"))
 GO_STATES = 64
-QUICK = {"requeue": 64, "pause-small-files": 64}
-
-# A record that was never acknowledged may come torn where the power failure took what tells so: the metadata and the
-# ack file of its queue, both.
-TORN_SHARE_MAX = 0.05
+QUICK = [
+    ("requeue", modes.ALWAYS, 32),
+    ("requeue-small-files", modes.ALWAYS, 32),
+    ("pause-small-files", modes.ALWAYS, 32),
+    ("start", modes.ALWAYS, 24),
+    ("defer", modes.INTERVAL, 12),
+]
+MODES = [modes.ALWAYS, modes.INTERVAL]
 
 
 @pytest.fixture(scope="module")
@@ -38,27 +45,58 @@ def examiner():
         yield made
 
 
-def check(examiner, name, place, states_max):
-    recording = record(name, place, SEED)
+def check(examiner, name, mode, place, states_max):
+    recording = record(name, place, SEED, mode)
+    # A broker that is stopped for good may have been filled too little.
+    assert name.startswith("stop") or any(map(is_checkpoint, recording.calls))
     tally = examiner.examine(recording, states_max, SEED)
     print(f"\n{tally}")
-    wrong = [tally.lost_states.total(), tally.returned_states, tally.other_states]
-    assert not any(wrong), "\n".join([str(tally), *tally.failures[:8]])
-    assert tally.foreign_states <= max(2, TORN_SHARE_MAX * tally.states), "\n".join(tally.failures)
-    assert tally.states >= states_max * 0.8
+    assert not tally.failures, "\n".join([str(tally), *tally.failures[:8]])
+    assert tally.states >= states_max * 0.5
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", list(QUICK))
-def test_a_few_crashes(examiner, name, tmp_path):
-    check(examiner, name, tmp_path, QUICK[name])
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("name", "mode", "states_max"), QUICK, ids=lambda one: getattr(one, "name", one)
+)
+def test_a_few_crashes(examiner, name, mode, states_max, tmp_path):
+    check(examiner, name, mode, tmp_path, states_max)
 
 
 @pytest.mark.trust
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
 @pytest.mark.parametrize("name", list(WORKLOADS))
-def test_crashes(examiner, name, tmp_path):
-    check(examiner, name, tmp_path, STATES)
+def test_crashes(examiner, name, mode, tmp_path):
+    check(examiner, name, mode, tmp_path, STATES)
+
+
+@pytest.mark.trust
+@pytest.mark.timeout(600)
+def test_crashes_while_a_broker_stops_and_starts_again(examiner, tmp_path):
+    recording = record("start", tmp_path, SEED, modes.ALWAYS)
+    # The second life opens it anew; what is before belongs to the stop.
+    opened = [n for n, call in enumerate(recording.calls) if call.name == "nsqfast.running"]
+    again = next(n for n in opened if n > opened[0])
+    recording.only = range(again - 60, again + 120)
+    tally = examiner.examine(recording, STATES, SEED)
+    print(f"\n{tally}")
+    assert not tally.failures, "\n".join([str(tally), *tally.failures[:8]])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_log_that_syncs_nothing_as_a_control(examiner, tmp_path):
+    """Without what its writes promise to have on disk the instrument must find messages that are lost."""
+    recording = record("publish", tmp_path, SEED, modes.ALWAYS)
+    for call in recording.calls:
+        if call.kind == log.SYNC_WRITE_BEGAN:
+            call.kind = log.WRITTEN
+    recording.calls = [call for call in recording.calls if call.kind != log.SYNC_WRITE_ENDED]
+    tally = examiner.examine(recording, 16, SEED)
+    print(f"\n{tally}")
+    assert tally.lost_states.total() > 0
 
 
 @pytest.mark.trust

@@ -14,7 +14,7 @@ import pytest
 from nsqfast._ext.core.clock import now
 from nsqfast._ext.dev.probes import let_pass, shift_wall
 
-from nsqfast.errors import OpenLogError, OptionsError, PublishError
+from nsqfast.errors import OpenLogError, PublishError
 from nsqfast.nsqd import metadata
 from support.broker_life import (
     RING_SIZE,

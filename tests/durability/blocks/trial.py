@@ -15,6 +15,7 @@ from durability.blocks.replay import Replay, choose_states
 from durability.blocks.writeback import write_back
 from durability.crash import workloads
 from durability.crash.ledger import Ledger
+from durability.crash.modes import ALWAYS, GO
 from durability.crash.opening import judge_by_ledger
 from support.server import start_nsqd
 
@@ -119,7 +120,8 @@ def record(
 ) -> Trial:
     title = f"{workload} on {file_system.name}{', written back' if writes_back else ''}"
     ledger = Ledger()
-    flags = workloads.flags_of(workload)
+    mode = GO if implementation == "go" else ALWAYS
+    flags = workloads.flags_of(workload, mode)
     with recorded(program, place, file_system) as disk:
         data = disk.folder / DATA
         data.mkdir()
@@ -129,7 +131,7 @@ def record(
 
         since_ns = time.monotonic_ns()
         with _writing_back(data) if writes_back else contextlib.nullcontext():
-            workloads.run(workload, start, ledger, seed)
+            workloads.run(workload, start, ledger, seed, mode=mode)
         until_ns = time.monotonic_ns()
     return Trial(title, disk, ledger, since_ns, until_ns)
 

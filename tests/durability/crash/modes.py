@@ -23,6 +23,8 @@ def _log_flags(durable: str) -> tuple[str, ...]:
     return (f"--durable={durable}", *sizes.split())
 
 
+# Of Go's nsqd, the control: it syncs after each message.
+GO = Mode("go", ("--mem-queue-size=0", "--sync-every=1"))
 ALWAYS = Mode("always", _log_flags("always"), has_log=True)
 # Nothing is synced by time during a test, so that a kill finds as much as possible in the kernel's cache alone.
 INTERVAL = Mode(

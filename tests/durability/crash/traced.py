@@ -24,6 +24,7 @@ from durability.crash.log import (
     WRITTEN,
     Call,
 )
+from durability.crash.modes import GO
 from durability.crash.opening import clear
 from durability.crash.replay import Recording, check_calls
 from support.server import Server, go_program
@@ -56,7 +57,7 @@ def record_go(name: str, place: Path, seed: int) -> Recording:
         f"--data-path={folder}",
         "--tcp-address=127.0.0.1:0",
         "--http-address=127.0.0.1:0",
-        *workloads.flags_of(name),
+        *workloads.flags_of(name, GO),
     ]
     broker = Broker(lambda: Server(command), ledger)
     try:
@@ -64,7 +65,7 @@ def record_go(name: str, place: Path, seed: int) -> Recording:
     finally:
         _kill_child(broker.server)
     calls = list(Trace(folder, offset_ns).read(logs))
-    recording = Recording(f"go {name}", ledger, calls, time.monotonic_ns())
+    recording = Recording(f"go {name}", ledger, calls, time.monotonic_ns(), GO)
     check_calls(recording, folder, unfinished_max=1)
     return recording
 
