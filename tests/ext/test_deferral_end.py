@@ -43,7 +43,8 @@ class Told(Peer):
     def end(self, command, id, topic=b"t"):
         """Return in how many channels it was still deferred."""
         self.send(b"%s %s %s\n" % (command, topic, id))
-        ((kind, answer),) = self.receive()
+        has_log = self.registry.settings.has_log
+        ((kind, answer),) = sync(self.registry, self)[0] if has_log else self.receive()
         assert (kind, answer[:3]) == (0, b"OK "), answer
         return int(answer[3:])
 
