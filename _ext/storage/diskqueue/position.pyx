@@ -87,7 +87,7 @@ cdef class DiskPosition:
             if other.is_open:
                 queues[other] = None
         if is_full and self.syncer.pending_size > before:
-            # A file stays open until it is synced. No ticket for this batch was promised yet.
+            # A file stays open until it is synced.
             self.syncer.wait(self.syncer.last_ticket())
         return 0
 
