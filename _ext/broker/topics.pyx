@@ -115,7 +115,8 @@ cdef class Topics:
         lost = shutdown.run()
         for topic in list(self.deleting.values()):
             (<Topic> topic).finish_deletion()
-        durability.store.close()
+        unclosed = durability.store.close()
+        lost = lost or unclosed
         if lost is None and durability.store.tickets().failed > failed_before:
             lost = OSError(durability.store.tickets().error, f"not everything could be closed - {durability.health()}")
         if lost is not None:

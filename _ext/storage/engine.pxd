@@ -90,8 +90,8 @@ cdef class Store:
     # times a second. Return the OSErrors of those that could not be closed well.
     cdef list close_queues(self, object queues, object on_progress)
 
-    # All queues are closed: free and remove what is left.
-    cdef int close(self) except -1
+    # All queues are closed: free and remove what is left. Return an OSError if the next start has to repeat a log.
+    cdef object close(self)
 
 
 cdef class TopicStore:

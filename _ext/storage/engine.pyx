@@ -46,7 +46,7 @@ cdef class Store:
     cdef list close_queues(self, object queues, object on_progress):
         pass
 
-    cdef int close(self) except -1:
+    cdef object close(self):
         pass
 
     def figures(self):

@@ -56,8 +56,8 @@ cdef class MemoryStore(Store):
         on_progress(count, count)
         return []
 
-    cdef int close(self) except -1:
-        return self.disposal.finish()
+    cdef object close(self):
+        self.disposal.finish()
 
 
 cdef class MemoryTopic(TopicStore):

@@ -10,7 +10,7 @@ from support.server import start_nsqd
 from support.web import request, stats
 from support.wire import ERROR, Client
 
-FLAGS = ("--mem-queue-size=0", "--sync-every=1")
+FLAGS = ("--mem-queue-size=0", "--sync-every=1", "--commit-log-size=33554432")
 BEFORE = 50
 REFUSED = 20
 
@@ -81,8 +81,8 @@ def test_shut_down(name):
 
 @pytest.mark.parametrize("name", ["ext4", "xfs", "btrfs"])
 def test_read_only_for_a_while(name):
-    """Nothing of the broker's is open for writing, so the kernel allows it."""
-    with loop.mounted(name) as folder, start_nsqd("nsqfast", folder, *FLAGS) as server:
+    """Nothing of the broker's is open for writing, so the kernel allows it; a commit log would be."""
+    with loop.mounted(name) as folder, start_nsqd("nsqfast", folder, FLAGS[0]) as server:
         loop.remount(folder, "ro")
         refuse(server)
         assert wait_for_ping(server, 500).endswith("read-only file system")

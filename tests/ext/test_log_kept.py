@@ -328,6 +328,46 @@ def test_deadlines_are_of_the_wall_clock(folder, open_scene, mode, memory):
     assert other.bodies(1) == [b"kept"]
 
 
+def test_a_stop_right_after_a_checkpoint_keeps_the_deadlines(folder, open_scene):
+    """The checkpoint lets the deadlines of the stop before it be removed, which may be done at the stop only."""
+    flags = {"mem_queue_size": 0, "max_bytes_per_file": 500}
+    scene = open_scene(**flags)
+    scene.channel("c")
+    scene.publish(b"deferred", delay_ms=HOUR_MS)
+    scene.stop()
+    scene = open_scene(**flags)
+    scene.channel("d", "u")
+    scene.publish(*[b"%d" % number for number in range(50)], topic=b"u")
+    scene.consumer(b"d", b"u").take_all(50)
+    scene.commit()  # files whose messages are finished wait for a checkpoint now
+    scene.pass_s(60, total_s=0)
+    for _ in range(WAIT_S * 100):
+        if scene.registry.durability.store.log_figures()["checkpoint_count"]:
+            break
+        run_turn(scene.registry, 0.01)
+    assert scene.registry.durability.store.log_figures()["checkpoint_count"] == 1
+    scene.stop()
+    scene = open_scene(**flags)
+    assert scene.counts() == (0, 0, 1)
+
+
+@pytest.mark.parametrize("memory", [0, 1000])
+def test_nothing_is_left_of_deadlines_that_are_over(folder, open_scene, memory):
+    scene = open_scene(mem_queue_size=memory)
+    scene.channel("c")
+    scene.publish(b"deferred", delay_ms=HOUR_MS)
+    scene.stop()
+    assert list(folder.glob("*.deferred.dat"))
+    scene = open_scene(mem_queue_size=memory)
+    scene.pass_s(HOUR_S + 1)
+    taker = scene.consumer()
+    assert taker.bodies(1) == [b"deferred"]
+    taker.finish(b"deferred")
+    scene.commit()
+    scene.stop()
+    assert not list(folder.glob("*.deferred.dat"))
+
+
 @pytest.mark.parametrize("is_topic", [False, True])
 @pytest.mark.parametrize("memory", [0, 3, 1000])
 def test_what_was_emptied_stays_away(folder, open_scene, memory, is_topic):

@@ -257,14 +257,18 @@ cdef class DiskQueue(FileOwner):
         cdef DiskPosition position = self.position
         cdef OpenFile *file
         cdef uint64_t ticket = 0
+        cdef str path = position.prefix + "deferred.dat"
         if self.deadlines is not None:
+            position.syncer.keep_file(position.prefix, path)
             try:
-                file = self.deadlines.write(position.prefix + "deferred.dat", position.syncer)
+                file = self.deadlines.write(path, position.syncer)
             except OSError as error:
                 log.error("DISKQUEUE(%s) deferred messages will be due at once - %s", position.name, error.strerror)
             else:
                 ticket = position.syncer.request(file)
                 drop_file(file)
+        elif self.keeps_deadlines:
+            position.syncer.remove_later(position.prefix, [path])
         return max(ticket, position.begin_meta())
 
     cdef uint64_t close_last(self) except? 0:

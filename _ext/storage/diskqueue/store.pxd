@@ -45,7 +45,7 @@ cdef class DiskStore(Store):
     cdef Replay repeat(self, Recovery recovery)
     cdef int refuse_open_log(self) except -1
     cdef object refuse_log(self, object error)
-    cdef int close_log(self) except -1
+    cdef object close_log(self)
     cdef int ask_checkpoint(self) except -1
     cdef int check_log(self) except -1
     cdef int write_later(self) except -1

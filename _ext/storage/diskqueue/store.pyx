@@ -226,8 +226,8 @@ cdef class DiskStore(Store):
     cdef list logged_names(self):
         return self.replay.names() if self.replay is not None else []
 
-    cdef int close_log(self) except -1:
-        """All queues are in their files: nothing of the log counts any more."""
+    cdef object close_log(self):
+        """All queues are in their files: nothing of the log counts any more. Return why the next start repeats it."""
         cdef CommitRing ring = self.log.ring
         cdef bint is_closed = False
         self.checkpoint = None
@@ -247,7 +247,8 @@ cdef class DiskStore(Store):
             log.error("COMMIT LOG: it was not closed, the next start repeats what it says")
         self.poll.close()
         ring.close()
-        return 0
+        if not is_closed:
+            return OSError(ring.failed, "the commit log is not closed: start once more before Go takes the folder")
 
     def figures(self):
         return self.syncer.figures()
@@ -313,16 +314,15 @@ cdef class DiskStore(Store):
             self.log.is_kept = self.log.is_kept or len(errors) > 0
         return errors
 
-    cdef int close(self) except -1:
-        if self.log is not None:
-            self.close_log()
+    cdef object close(self):
+        cdef object error = None if self.log is None else self.close_log()
         self.disposal.finish()
         self.cold.stop()
         self.syncer.close()
         self.timers.disarm(self.tick)
         self.timers.disarm(self.sync_end)
         forget_folder()
-        return 0
+        return error
 
 
 cdef class DiskTopic(MemoryTopic):

@@ -54,6 +54,7 @@ cdef class Syncer:
     cdef int collect(self) except -1
     cdef int start(self) except -1
     cdef int remove_later(self, str prefix, object paths) except -1
+    cdef void keep_file(self, str prefix, str path)
     cdef int remove_now(self, str prefix) except -1
     cdef bint remove_some(self, str prefix, object paths, Budget *budget) except -1
     cdef bint dispose(self, str path) except -1

@@ -134,6 +134,11 @@ cdef class Syncer:
         self.on_removable()
         return 0
 
+    cdef void keep_file(self, str prefix, str path):
+        """A new file has this name: do not remove it, whatever was said before."""
+        if prefix in self.removable:
+            self.removable[prefix] = filter(path.__ne__, self.removable[prefix])
+
     cdef int remove_now(self, str prefix) except -1:
         """Remove them now, before a new queue of that name creates its own."""
         cdef Budget endless = Budget(0, INT64_MAX)
