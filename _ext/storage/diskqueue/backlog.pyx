@@ -341,18 +341,20 @@ cdef class Backlog(MemoryQueue):
         return self.mark_dirty() if count else 0
 
     cdef Delivery *next_logged(self, int64_t *due_ns) except? NULL:
-        cdef Delivery *delivery = self.logged.take()
+        """Those with a record first: what gets one after them is behind them, and the reader skips them in order."""
+        cdef Delivery *delivery
         cdef list held = self.logged.held
-        if delivery is not NULL:
-            due_ns[0], delivery.delivered_ns, delivery.owner = delivery.delivered_ns, 0, 0
-            return delivery
         while held:
             index, file, place, due_ns[0] = held.pop()
             delivery = take_held(self.disk.reader, index, file, place)
             if delivery is not NULL:
                 return delivery
-        self.logged = None
-        return NULL
+        delivery = self.logged.take()
+        if delivery is NULL:
+            self.logged = None
+        else:
+            due_ns[0], delivery.delivered_ns, delivery.owner = delivery.delivered_ns, 0, 0
+        return delivery
 
     cdef Delivery *read_next(self) except? NULL:
         cdef uint64_t ordinal = 0
