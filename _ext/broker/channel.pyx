@@ -32,6 +32,8 @@ cdef enum:
 
 # What is due earlier stays in memory: it would cost a write and a read.
 cdef int64_t LONG_NS = 60000000000
+# Time to wait until the disk has taken some of what gathers for the log.
+cdef int64_t LOG_WAIT_NS = 5000000
 
 
 cdef class Channel(MessageQueue):
@@ -392,6 +394,8 @@ cdef class Channel(MessageQueue):
             if self.backlog.stale_before == 0 or self.exiting:
                 return True
             self.renewal = Renewal(self.backlog)
+        if self.store.must_wait():
+            return self.rearm(self.clock.monotonic_ns() + LOG_WAIT_NS) == 0
         if not self.renewal.go_on(self.table, self.deferred, self.stored, budget):
             return self.renewal.is_waiting
         self.renewal = None

@@ -2,6 +2,7 @@
 
 from nsqfast._ext.core.budget cimport begin_part, is_spent
 from nsqfast._ext.core.clock cimport monotonic_ns
+from nsqfast._ext.core.due_heap cimport Due
 
 # How often it is looked whether the disk has what a checkpoint waits for.
 cdef int64_t WAIT_NS = 2000000
@@ -83,6 +84,7 @@ cdef class Checkpoints(Timed):
     cdef int add_channel(self, Channel channel) except -1:
         cdef InFlightQueue queue
         cdef int64_t to_wall_ns = self.timers.clock.wall_ns() - self.timers.clock.monotonic_ns()
+        cdef Due *due
         cdef uint64_t i
         self.running.begin_queue(channel.backlog)
         for queue in channel.in_flight_queues():
@@ -91,8 +93,8 @@ cdef class Checkpoints(Timed):
             self.running.add_deferred(<Delivery *> channel.deferred.nodes[i],
                                       to_wall_ns + channel.deferred.nodes[i].deadline_ns)
         for i in range(channel.stored.heap.size):
-            self.running.add_stored(channel.stored.heap.entries[i].ordinal,
-                                    to_wall_ns + channel.stored.heap.entries[i].deadline_ns)
+            due = &channel.stored.heap.entries[i]
+            self.running.add_stored(due.ordinal, to_wall_ns + due.deadline_ns, due.is_told)
         return 0
 
     cdef int add_queue(self, InFlightQueue queue) except -1:

@@ -64,7 +64,7 @@ cdef class DeferralEnd:
         if recall != READ:
             return recall != AWAITED
         # The entry stays in the heap, so its record has to be another one.
-        if not channel.backlog.renew(delivery):
+        if not channel.backlog.renew(delivery, False):
             delivery_free(delivery)
             return True
         self.count += 1

@@ -76,7 +76,7 @@ cdef class Renewal:
         if not self.is_writing:
             self.kept_size += MESSAGE_HEADER_SIZE + <int64_t> delivery.message.size
             return 1
-        if not self.backlog.renew(delivery):
+        if not self.backlog.renew(delivery, self.place == DEFERRED):
             self.place, self.left = STORED, 0     # the disk takes nothing more
         return WRITE_UNITS + <int64_t> delivery.message.size // UNIT_SIZE
 
@@ -109,7 +109,7 @@ cdef class Renewal:
         if recall != READ:
             return 1
         size = delivery.message.size
-        if self.backlog.renew(delivery):
+        if self.backlog.renew(delivery, True):
             stored.note_moved(self.left, delivery.ordinal)
         else:
             self.left = 0

@@ -8,6 +8,7 @@ from nsqfast._ext.core.clock cimport monotonic_ns, move_clocks, wall_ahead
 from nsqfast._ext.core.memory cimport Memory
 from nsqfast._ext.core.message cimport count_deliveries, count_slabs, slabs_kept
 from nsqfast._ext.storage.diskqueue.ackmapping cimport count_mappings, limit_mappings
+from nsqfast._ext.storage.diskqueue.lag cimport set_recent_size
 
 from nsqfast._ext.core.memory import memories
 
@@ -32,6 +33,11 @@ def let_pass(int64_t duration_ns):
 def keep_deferred(int64_t count):
     """Let each channel of this process keep so many deferred messages in memory."""
     keep_deferred_count(count)
+
+
+def limit_recent(int64_t size):
+    """Let the queues on disk of this process have records written again that lie twice so far behind the reader."""
+    set_recent_size(size)
 
 
 def live_deliveries():

@@ -188,8 +188,9 @@ cdef class ChannelStore:
     cdef uint64_t stale_before
     cdef int64_t stale_size
 
-    # Write its record again, behind all others, and change nothing else. False: the disk does not take it.
-    cdef bint renew(self, Delivery *delivery) except -1
+    # Write its record again, behind all others, and change nothing else. is_deferred: until its deadline. False: the
+    # disk does not take it.
+    cdef bint renew(self, Delivery *delivery, bint is_deferred) except -1
 
     # How many are in it, without those taken and deferred.
     cdef int64_t depth(self) noexcept
@@ -221,7 +222,7 @@ cdef class Checkpoint:
     cdef int add(self, Delivery *delivery) except -1
     cdef int add_deferred(self, Delivery *delivery, int64_t due_ns) except -1
     # A deferred one that is in its record alone.
-    cdef int add_stored(self, uint64_t ordinal, int64_t due_ns) except -1
+    cdef int add_stored(self, uint64_t ordinal, int64_t due_ns, bint is_told) except -1
 
     # Write what was added; False: the part ended first.
     cdef bint work(self, Budget *budget) except -1

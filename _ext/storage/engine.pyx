@@ -139,7 +139,7 @@ cdef class ChannelStore:
     cdef Delivery *next_found(self, int64_t *due_ns) except? NULL:
         pass
 
-    cdef bint renew(self, Delivery *delivery) except -1:
+    cdef bint renew(self, Delivery *delivery, bint is_deferred) except -1:
         pass
 
     cdef int64_t depth(self) noexcept:
@@ -174,7 +174,7 @@ cdef class Checkpoint:
     cdef int add_deferred(self, Delivery *delivery, int64_t due_ns) except -1:
         pass
 
-    cdef int add_stored(self, uint64_t ordinal, int64_t due_ns) except -1:
+    cdef int add_stored(self, uint64_t ordinal, int64_t due_ns, bint is_told) except -1:
         pass
 
     cdef bint work(self, Budget *budget) except -1:

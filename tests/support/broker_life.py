@@ -10,7 +10,7 @@ import signal
 import traceback
 
 from nsqfast._ext.core.clock import now
-from nsqfast._ext.dev.probes import let_pass, shift_wall
+from nsqfast._ext.dev.probes import let_pass, limit_recent, shift_wall
 
 from models.broker_lives import LivesModel
 from nsqfast.nsqd import metadata
@@ -113,6 +113,7 @@ class BrokerLife:
             signal.setitimer(signal.ITIMER_REAL, dice.uniform(0.005, 0.5))
         self.note("opening", mode)
         shift_wall(self.model.ahead_ns)
+        limit_recent(dice.choice([1000, 30_000, 32 << 20]))
         self.registry = open_registry(
             self.folder,
             mode,

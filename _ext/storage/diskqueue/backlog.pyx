@@ -13,7 +13,7 @@ from nsqfast._ext.core.clock cimport monotonic_ns, wall_ns
 from nsqfast._ext.core.message cimport delivery_free, delivery_new, message_drop, message_new
 from nsqfast._ext.core.settings cimport Settings
 from nsqfast._ext.storage.diskqueue.cold_reads cimport ColdReads
-from nsqfast._ext.storage.diskqueue.deferred cimport take_held
+from nsqfast._ext.storage.diskqueue.deferred cimport kept_due, take_held, was_told
 from nsqfast._ext.storage.diskqueue.position cimport DiskPosition
 from nsqfast._ext.storage.diskqueue.lookup cimport DiskReads
 from nsqfast._ext.storage.diskqueue.reader cimport SKIPPED_MAX, DiskReader, OldestRecord
@@ -219,17 +219,23 @@ cdef class Backlog(MemoryQueue):
         delivery_free(delivery)
         return self.mark_dirty()
 
-    cdef bint renew(self, Delivery *delivery) except -1:
+    cdef bint renew(self, Delivery *delivery, bint is_deferred) except -1:
         # A delivery that a kill cuts short does not count.
         cdef uint16_t attempts = delivery.attempts - 1 if delivery.owner else delivery.attempts
-        if self.log is not None:
-            self.log_return(delivery, 0)
-            return delivery.ordinal == 0
+        cdef uint64_t index = self.disk.reader.index_of(delivery.ordinal)
+        cdef int64_t due_ns
         self.store.stored_count += 1
         try:
+            if self.log is not None:
+                self.log.log.admit(2, delivery.message.size)
             delivery.ordinal = self.disk.writer.move(delivery.ordinal, delivery.message, attempts, True)
         except OSError:     # the broker's health reports it
             return False
+        if self.log is not None:
+            # The new record counts from the next checkpoint on, and until then the old one, or what the log says.
+            due_ns = delivery.deadline_ns - monotonic_ns() + wall_ns()
+            self.log.take_over(delivery.message, index, attempts,
+                               kept_due(due_ns, delivery.is_told) if is_deferred else 0)
         self.mark_dirty()
         return True
 
@@ -285,7 +291,9 @@ cdef class Backlog(MemoryQueue):
         if delivery is NULL:
             self.found = None
             if self.logged is not None:
-                return self.next_logged(due_ns)
+                delivery = self.next_logged(due_ns)
+        if delivery is not NULL:
+            delivery.is_told = delivery.message.is_told = was_told(due_ns[0])
         return delivery
 
     # What the log has of it
@@ -502,8 +510,7 @@ cdef class Backlog(MemoryQueue):
         return ticket
 
     cdef int find_stale(self) except -1:
-        # With a log the files stay until the next checkpoint anyway.
-        if self.taker is None or self.disk.writer.is_ending or self.log is not None:
+        if self.taker is None or self.disk.writer.is_ending:
             return 0
         self.stale_before = self.lag.find()
         if self.stale_before:

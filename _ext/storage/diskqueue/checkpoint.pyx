@@ -23,6 +23,7 @@ from nsqfast._ext.commitlog.format cimport (
 from nsqfast._ext.core.budget cimport is_spent
 from nsqfast._ext.core.clock cimport monotonic_ns, wall_ns
 from nsqfast._ext.core.message cimport message_drop, message_keep
+from nsqfast._ext.storage.diskqueue.deferred cimport kept_due
 from nsqfast._ext.storage.diskqueue.eventlog cimport (
     HELD, HOLES, NAMED, NAMED_SIZE, PLACED, PUBLISHED, PUBLISHED_SIZE, get_number, put_number, put_place, put_published,
 )
@@ -131,16 +132,16 @@ cdef class DiskCheckpoint(Checkpoint):
         if self.backlog is None:
             return 0
         if delivery.ordinal == 0:
-            return self.keep(delivery.message, delivery.attempts, due_ns)
-        return self.add_stored(delivery.ordinal, due_ns)
+            return self.keep(delivery.message, delivery.attempts, kept_due(due_ns, delivery.is_told))
+        return self.add_stored(delivery.ordinal, due_ns, delivery.is_told)
 
-    cdef int add_stored(self, uint64_t ordinal, int64_t due_ns) except -1:
+    cdef int add_stored(self, uint64_t ordinal, int64_t due_ns, bint is_told) except -1:
         cdef Spot spot
         cdef char *out
         if self.backlog is not None and self.backlog.disk.reader.locate(ordinal, &spot):
             out = self.put(HELD, 0, self.backlog.log.number, 32)
             put_place(out, Place(self.backlog.disk.reader.index_of(ordinal), spot.file, spot.position))
-            put_number(out + 24, <uint64_t> due_ns)
+            put_number(out + 24, <uint64_t> kept_due(due_ns, is_told))
         return 0
 
     cdef int keep(self, Message *message, uint16_t attempts, int64_t due_ns) except -1:

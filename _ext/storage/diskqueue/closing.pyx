@@ -14,6 +14,7 @@ from itertools import islice
 
 from nsqfast._ext.core.limits cimport GROUP_COUNT_MAX, GROUP_COUNT_MIN, QUEUE_DESCRIPTORS
 from nsqfast._ext.core.message cimport delivery_free
+from nsqfast._ext.storage.diskqueue.deferred cimport kept_due
 from nsqfast._ext.storage.diskqueue.queue cimport CLOSE_STEPS
 from nsqfast._ext.storage.engine cimport take_next
 
@@ -60,7 +61,7 @@ cdef class DiskClosing(Closing):
     cdef int add_deferred(self, Delivery *delivery, int64_t due_ns) except -1:
         if self.deadlines is None:
             self.begin_deferred()
-        self.deadlines.add(delivery.message.id, due_ns)
+        self.deadlines.add(delivery.message.id, kept_due(due_ns, delivery.is_told))
         return self.add(delivery)
 
     cdef int begin_deferred(self) except -1:

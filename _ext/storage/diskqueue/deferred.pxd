@@ -8,9 +8,13 @@ from nsqfast._ext.storage.diskqueue.segment cimport Segment
 from nsqfast._ext.storage.diskqueue.syncer cimport OpenFile, Syncer
 
 
+cdef enum:
+    MS_NS = 1000000
+
+
 cdef struct Entry:
     uint64_t id
-    int64_t due_ns              # Unix time
+    int64_t due_ns              # Unix time, see kept_due()
 
 
 cdef struct Head:
@@ -32,6 +36,16 @@ cdef class Deadlines:
     cdef int widen(self, size_t capacity) except -1
     cdef uint64_t check(self) noexcept
     cdef bint parse(self, bytes data) except *
+
+
+cdef inline int64_t kept_due(int64_t due_ns, bint is_told) noexcept:
+    """Return the time as it is kept on disk: whole milliseconds, and 1 ns more if a publisher was told the id."""
+    return (due_ns + MS_NS - 1) // MS_NS * MS_NS + is_told
+
+
+cdef inline bint was_told(int64_t due_ns) noexcept:
+    """Earlier releases kept nanoseconds, and did not say."""
+    return due_ns % MS_NS != 0
 
 
 cdef Deadlines take_deadlines(str name, str path, bint is_kept)

@@ -1,7 +1,7 @@
 """The deferred messages of a queue on disk over a clean stop: a file keeps their due times.
 
     <Q>.diskqueue.deferred.dat      (Go ignores it)
-    head, 48 bytes │ {id (8), due (8, Unix time in ns)} ...
+    head, 48 bytes │ {id (8), due (8, Unix time, see kept_due)} ...
 
 The messages themselves are the last records of the queue, in the order of their deadlines. A starting broker removes
 the file, so it is used only once: after a kill -9 the messages are due at once.
@@ -149,8 +149,6 @@ cdef class DiskDeferred:
             message = message_load(self.reader.account, <const char *>record + 4, len(record) - 4)
             if message is NULL:
                 raise MemoryError
-            # Who was told its id is not on disk; with attempts it was delivered, and deferred again by its consumer.
-            message.is_told = message.attempts == 0
             delivery = delivery_new(self.reader.account, message)
             delivery.ordinal = self.reader.take_found(index, self.file, self.position, end)
             due_ns[0] = self.deadlines.entries[self.number].due_ns
@@ -199,7 +197,6 @@ cdef Delivery *take_held(DiskReader reader, uint64_t index, int64_t file, int64_
     message = message_load(reader.account, <const char *>record + 4, len(record) - 4)
     if message is NULL:
         raise MemoryError
-    message.is_told = message.attempts == 0
     delivery = delivery_new(reader.account, message)
     delivery.ordinal = reader.take_found(index, file, place, end)
     return delivery

@@ -5,6 +5,10 @@ from libc.stdint cimport int64_t, uint64_t
 from nsqfast._ext.storage.diskqueue.reader cimport DiskReader
 
 
+# For tests: so many bytes before the reader are recent, and twice as many make older ones stale.
+cdef void set_recent_size(int64_t size) noexcept
+
+
 cdef class Lag:
     cdef DiskReader reader
     cdef dict sizes              # of files before the reader's, by number: these do not change

@@ -4,7 +4,7 @@ Files go when all of their records are finished, so one message that is deferred
 it. What is unfinished and lies far behind the reader is stale: it is to be written again behind all others (the broker
 does that, which has these messages in memory, see `renewal`).
 
-    cursor ├──────── stale: `size` bytes ────────┤ limit ├── recent: RECENT_SIZE ──┤ reader
+    cursor ├──────── stale: `size` bytes ────────┤ limit ├── recent: 32 MiB ──┤ reader
 """
 
 import os
@@ -12,17 +12,22 @@ import os
 from nsqfast._ext.storage.diskqueue.position cimport DiskPosition
 from nsqfast._ext.storage.diskqueue.segment import segment_path
 
+# What lies closer to the reader than this is left where it is: it may be in flight and done in a moment. With fewer
+# bytes than that before these, nothing is stale; together they are 64 MiB.
+cdef int64_t recent_size = 33554432
+
 cdef enum:
-    # What lies closer to the reader than this is left where it is: it may be in flight and done in a moment.
-    RECENT_SIZE = 33554432
-    # With fewer bytes before these, nothing is stale; together they are 64 MiB.
-    STALE_SIZE_MIN = 33554432
     # Files whose sizes one call looks up, at some microseconds each.
     LOOKED_UP_MAX = 256
     # The next look comes when the reader has gone on by one in so many of the records between cursor and reader.
     NEXT_TRY_SHARE = 4
 
 cdef int64_t UNKNOWN = -1
+
+
+cdef void set_recent_size(int64_t size) noexcept:
+    global recent_size
+    recent_size = size
 
 
 cdef class Lag:
@@ -36,13 +41,13 @@ cdef class Lag:
         if position.closed or self.reader.next_read < self.next_try or self.reader.is_uncounted:
             return 0
         if (position.cursor_file == self.reader.read_file
-                and self.reader.read_position - position.cursor_position < RECENT_SIZE + STALE_SIZE_MIN):
+                and self.reader.read_position - position.cursor_position < 2 * recent_size):
             return 0
         return self.search()
 
     cdef uint64_t search(self) except? 0:
         cdef DiskPosition position = self.reader.position
-        cdef int64_t file = self.reader.read_file, end = self.reader.read_position, recent = RECENT_SIZE, size, limit
+        cdef int64_t file = self.reader.read_file, end = self.reader.read_position, recent = recent_size, size, limit
         cdef uint64_t index
         self.looked_up = 0
         while end < recent and file > position.cursor_file:
@@ -60,7 +65,7 @@ cdef class Lag:
             if size == UNKNOWN:
                 return 0
             self.size += size
-        if self.size < STALE_SIZE_MIN or index <= position.cursor:
+        if self.size < recent_size or index <= position.cursor:
             return 0
         self.forget()
         self.next_try = self.reader.next_read + (self.reader.next_read - position.cursor) // NEXT_TRY_SHARE

@@ -201,8 +201,6 @@ cdef class Replay:
         if message is NULL:
             raise MemoryError
         message.attempts = attempts
-        # Who was told its id is not logged; with attempts it was delivered, and deferred again by its consumer.
-        message.is_told = due_ns != 0 and attempts == 0
         try:
             if not flags & SPREAD:
                 if self.counts(queue):

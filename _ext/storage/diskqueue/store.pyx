@@ -21,6 +21,7 @@ from nsqfast._ext.storage.diskqueue.births cimport remove_unnamed
 from nsqfast._ext.storage.diskqueue.checkpoint cimport load_carried
 from nsqfast._ext.storage.diskqueue.cold_reads cimport ColdReads
 from nsqfast._ext.storage.diskqueue.closing cimport DiskClosing, GroupClosing
+from nsqfast._ext.storage.diskqueue.deferred cimport kept_due
 from nsqfast._ext.storage.diskqueue.eventlog cimport CLOSED, QueueLog
 from nsqfast._ext.storage.diskqueue.replay cimport ReplayedQueue
 from nsqfast._ext.storage.diskqueue.segment import forget_folder
@@ -346,8 +347,9 @@ cdef class DiskTopic(MemoryTopic):
         cdef ChannelStore queue = self.own if only is None else only
         cdef int64_t due_ns
         if self.log is not None and isinstance(queue, Backlog):
-            due_ns = wall_ns() + <int64_t> message.defer_ms * 1000000 if message.defer_ms else 0
-            (<Backlog> queue).log.publish(message, message.attempts, due_ns, is_spread)
+            due_ns = wall_ns() + <int64_t> message.defer_ms * 1000000
+            (<Backlog> queue).log.publish(message, message.attempts,
+                                          kept_due(due_ns, message.is_told) if message.defer_ms else 0, is_spread)
             # What goes from a topic's backlog to a channel was counted before.
             self.log.message_count += only is None
         return 0
