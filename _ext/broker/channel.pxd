@@ -78,7 +78,7 @@ cdef class Channel(MessageQueue):
     cdef bint expire(self, int64_t now_ns, Budget *budget) except -1
     cdef bint queue_deferred(self, int64_t now_ns, Budget *budget) except -1
     cdef bint queue_stored(self, int64_t now_ns) except -1
-    cdef bint store_deferred(self, Budget *budget) except -1
+    cdef bint store_deferred(self, Budget *budget, bint is_all) except -1
     cdef size_t gather_deferred(self, Delivery **group) noexcept
     cdef bint renew(self, Budget *budget) except -1
     cdef int drop_deliveries(self) except -1

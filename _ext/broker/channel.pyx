@@ -92,9 +92,10 @@ cdef class Channel(MessageQueue):
         cdef Delivery *delivery = self.backlog.next_found(&due_ns)
         while delivery is not NULL:
             self.defer(delivery, to_monotonic_ns + due_ns)
-            self.store_deferred(&endless)
+            self.store_deferred(&endless, False)
             delivery = self.backlog.next_found(&due_ns)
-        return 0
+        # Few messages would keep the memory that all had.
+        return self.store_deferred(&endless, self.stored.heap.size > 0) - 1
 
     # -- out -----------------------------------------------------------------------------------------------------------
 
@@ -294,7 +295,7 @@ cdef class Channel(MessageQueue):
         """Process as much of what is due as fits into a part; the rest follows in later turns."""
         cdef Budget budget = begin_part()
         if not (self.requeue_returning(&budget) and self.expire(now_ns, &budget)
-                and self.queue_deferred(now_ns, &budget) and self.store_deferred(&budget) and self.renew(&budget)):
+                and self.queue_deferred(now_ns, &budget) and self.store_deferred(&budget, False) and self.renew(&budget)):
             self.rearm(now_ns + 1)
         return self.pump()
 
@@ -351,13 +352,14 @@ cdef class Channel(MessageQueue):
             self.backlog.requeue(delivery)
         return recall != AWAITED
 
-    cdef bint store_deferred(self, Budget *budget) except -1:
-        """Keep only the first of the deferred messages in memory; False: the part ended first."""
+    cdef bint store_deferred(self, Budget *budget, bint is_all) except -1:
+        """Keep only the first of the deferred messages in memory, or (is_all) those that are due soon; False: the part
+        ended first."""
         cdef Delivery *group[STORED_GROUP]
         cdef size_t i, count
         if self.exiting or not self.backlog.keeps_records:
             return True
-        while self.deferred.is_crowded():
+        while is_all or self.deferred.is_crowded():
             count = self.gather_deferred(group)
             if count == 0 or not self.backlog.store_deferred(group, count):
                 break

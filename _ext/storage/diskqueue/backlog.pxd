@@ -5,7 +5,7 @@ from libc.stdint cimport int64_t, uint64_t
 from nsqfast._ext.core.budget cimport Budget
 from nsqfast._ext.core.heap cimport Timed, Timers
 from nsqfast._ext.core.message cimport Delivery, Message
-from nsqfast._ext.storage.diskqueue.deferred cimport DiskDeferred
+from nsqfast._ext.storage.diskqueue.deferred cimport DiskDeferred, HeldRecords
 from nsqfast._ext.storage.diskqueue.eventlog cimport QueueLog
 from nsqfast._ext.storage.diskqueue.lag cimport Lag
 from nsqfast._ext.storage.diskqueue.lookup cimport Lookup
@@ -48,6 +48,7 @@ cdef class Backlog(MemoryQueue):
     cdef QueueLog log            # None: nothing is logged of it
     cdef ReplayedQueue logged    # what the log had of it at the start; None = all of that is here
     cdef DiskDeferred found      # what was deferred when the broker stopped; None = nothing is left of it
+    cdef HeldRecords held        # the same of the last checkpoint
     cdef Lag lag
     cdef Lookup lookup           # None until something is looked up
     cdef OldestRecord head       # None until someone asks for the age of the oldest

@@ -13,7 +13,7 @@ from nsqfast._ext.core.clock cimport monotonic_ns, wall_ns
 from nsqfast._ext.core.message cimport delivery_free, delivery_new, message_drop, message_new
 from nsqfast._ext.core.settings cimport Settings
 from nsqfast._ext.storage.diskqueue.cold_reads cimport ColdReads
-from nsqfast._ext.storage.diskqueue.deferred cimport kept_due, take_held, was_told
+from nsqfast._ext.storage.diskqueue.deferred cimport HeldRecords, kept_due, was_told
 from nsqfast._ext.storage.diskqueue.position cimport DiskPosition
 from nsqfast._ext.storage.diskqueue.lookup cimport DiskReads
 from nsqfast._ext.storage.diskqueue.reader cimport SKIPPED_MAX, DiskReader, OldestRecord
@@ -287,9 +287,12 @@ cdef class Backlog(MemoryQueue):
         return self.mark_dirty()
 
     cdef Delivery *next_found(self, int64_t *due_ns) except? NULL:
+        """Those with a record first: what gets one after them is behind them, and the reader skips them in order."""
         cdef Delivery *delivery = self.found.next(due_ns) if self.found is not None else NULL
+        if delivery is NULL and self.held is not None:
+            delivery = self.held.next(due_ns)
         if delivery is NULL:
-            self.found = None
+            self.found = self.held = None
             if self.logged is not None:
                 delivery = self.next_logged(due_ns)
         if delivery is not NULL:
@@ -330,7 +333,7 @@ cdef class Backlog(MemoryQueue):
                         self.store_batch(batch, count)
                         count = 0
             delivery = following
-        self.logged.held.sort(reverse=True)     # next_logged takes the first one from the end
+        self.held = HeldRecords(self.disk.reader, self.logged.held)
         return self.store_batch(batch, count)
 
     cdef int store_batch(self, Delivery **batch, size_t count) except -1:
@@ -349,15 +352,7 @@ cdef class Backlog(MemoryQueue):
         return self.mark_dirty() if count else 0
 
     cdef Delivery *next_logged(self, int64_t *due_ns) except? NULL:
-        """Those with a record first: what gets one after them is behind them, and the reader skips them in order."""
-        cdef Delivery *delivery
-        cdef list held = self.logged.held
-        while held:
-            index, file, place, due_ns[0] = held.pop()
-            delivery = take_held(self.disk.reader, index, file, place)
-            if delivery is not NULL:
-                return delivery
-        delivery = self.logged.take()
+        cdef Delivery *delivery = self.logged.take()
         if delivery is NULL:
             self.logged = None
         else:

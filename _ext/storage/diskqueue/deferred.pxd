@@ -51,8 +51,23 @@ cdef inline bint was_told(int64_t due_ns) noexcept:
 cdef Deadlines take_deadlines(str name, str path, bint is_kept)
 
 
-# One that the log held at that place of a file; NULL: it is finished, or not there any more.
-cdef Delivery *take_held(DiskReader reader, uint64_t index, int64_t file, int64_t place) except? NULL
+cdef struct Held:
+    # The payload of HELD.
+    uint64_t index
+    int64_t file
+    int64_t position
+    int64_t due_ns
+
+
+cdef class HeldRecords:
+    cdef DiskReader reader
+    cdef bytearray data
+    cdef size_t number              # of those checked
+    cdef size_t count
+    cdef Segment segment            # None, or of that file
+    cdef int64_t file
+
+    cdef Delivery *next(self, int64_t *due_ns) except? NULL
 
 
 cdef class DiskDeferred:

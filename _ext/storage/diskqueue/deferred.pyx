@@ -7,7 +7,7 @@ The messages themselves are the last records of the queue, in the order of their
 the file, so it is used only once: after a kill -9 the messages are due at once.
 """
 
-from libc.stdlib cimport free, realloc
+from libc.stdlib cimport free, qsort, realloc
 from libc.string cimport memcpy
 from posix.unistd cimport write as write_fd
 
@@ -130,7 +130,6 @@ cdef class DiskDeferred:
         """Return the next one, and when it is due (Unix time); NULL at the end."""
         cdef uint64_t index
         cdef int64_t end
-        cdef Message *message
         cdef Delivery *delivery
         while self.number < self.deadlines.head.count and self.find():
             index = self.deadlines.head.first_index + self.number
@@ -146,11 +145,7 @@ cdef class DiskDeferred:
                 self.position = end
                 self.number += 1
                 continue
-            message = message_load(self.reader.account, <const char *>record + 4, len(record) - 4)
-            if message is NULL:
-                raise MemoryError
-            delivery = delivery_new(self.reader.account, message)
-            delivery.ordinal = self.reader.take_found(index, self.file, self.position, end)
+            delivery = take_record(self.reader, self.segment, index, self.file, self.position)
             due_ns[0] = self.deadlines.entries[self.number].due_ns
             self.position = end
             self.number += 1
@@ -182,23 +177,46 @@ cdef class DiskDeferred:
         return True
 
 
-cdef Delivery *take_held(DiskReader reader, uint64_t index, int64_t file, int64_t place) except? NULL:
-    cdef Segment segment
-    cdef Message *message
+cdef class HeldRecords:
+    """Reads again what the last checkpoint saw deferred, in the order of the records. What is finished since then, or not
+    there any more, is left out.
+    """
+
+    def __init__(self, DiskReader reader not None, bytearray data not None):
+        self.reader, self.data, self.count = reader, data, len(data) // sizeof(Held)
+        qsort(<char *> data, self.count, sizeof(Held), compare_held)
+
+    cdef Delivery *next(self, int64_t *due_ns) except? NULL:
+        cdef Held *held
+        while self.number < self.count:
+            held = <Held *> <char *> self.data + self.number
+            self.number += 1
+            if not is_unfinished(self.reader, held.index, held.file, held.position):
+                continue
+            if self.segment is None or self.file != held.file:
+                self.segment = Segment(segment_path(self.reader.position.prefix, held.file))
+                self.file = held.file
+            if self.segment.is_readable(held.position) and self.segment.has_record_head(held.position):
+                due_ns[0] = held.due_ns
+                return take_record(self.reader, self.segment, held.index, held.file, held.position)
+        return NULL
+
+
+cdef int compare_held(const void *one, const void *other) noexcept nogil:
+    cdef uint64_t index = (<const Held *> one).index
+    return 1 if index > (<const Held *> other).index else -1
+
+
+cdef Delivery *take_record(DiskReader reader, Segment segment, uint64_t index, int64_t file,
+                           int64_t position) except NULL:
+    cdef int64_t end = segment.end_of(position)
+    cdef bytes record = segment.bytes(position, end)
+    cdef Message *message = message_load(reader.account, <const char *> record + 4, len(record) - 4)
     cdef Delivery *delivery
-    cdef int64_t end
-    if not is_unfinished(reader, index, file, place):
-        return NULL
-    segment = Segment(segment_path(reader.position.prefix, file))
-    if not segment.is_readable(place) or not segment.has_record_head(place):
-        return NULL
-    end = segment.end_of(place)
-    record = segment.bytes(place, end)
-    message = message_load(reader.account, <const char *>record + 4, len(record) - 4)
     if message is NULL:
         raise MemoryError
     delivery = delivery_new(reader.account, message)
-    delivery.ordinal = reader.take_found(index, file, place, end)
+    delivery.ordinal = reader.take_found(index, file, position, end)
     return delivery
 
 

@@ -47,7 +47,7 @@ cdef class DiskQueue(FileOwner):
             found = resume_logged(name, self.position.prefix, logged)
         is_logged = found is not None and not found.is_shorter
         if logged is not None and not is_logged:
-            logged.held = []    # these are other records now
+            logged.held = bytearray()   # these are other records now
         if found is None:
             found = recover(name, self.position.prefix)
         self.position.open(found)

@@ -21,7 +21,7 @@ cdef class ReplayedQueue:
     cdef bint is_carried             # by a checkpoint, and so is what is deferred
     cdef list finished               # indexes in its files
     cdef list holes                  # (first index, bytes of bits)
-    cdef list held                   # (index, file, position, due)
+    cdef bytearray held              # payloads of HELD: index, file, position, due
     cdef InFlightTable table         # what is not known to be in a file, by id
     # In order. `delivered_ns` is when one is due, 0 = at once; `owner` is 1 for those that a checkpoint carried: they
     # were in memory, in front of what is in the files.

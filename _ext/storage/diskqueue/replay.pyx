@@ -36,7 +36,7 @@ cdef class ReplayedQueue:
             delivery_free(delivery)
             delivery = self.take()
         self.table = InFlightTable(self.memory)
-        self.finished, self.holes, self.held = [], [], []
+        self.finished, self.holes, self.held = [], [], bytearray()
         self.cursor = self.written
         return 0
 
@@ -158,12 +158,11 @@ cdef class Replay:
             queue.cursor, queue.written = get_place(data), get_place(data + 24)
             queue.is_placed = True
             queue.is_carried = self.sequence == 0
-            queue.finished, queue.holes, queue.held = [], [], []
+            queue.finished, queue.holes, queue.held = [], [], bytearray()
         elif kind == HOLES:
             queue.holes.append((get_number(data), data[8:size]))
         elif kind == HELD:
-            queue.held.append((get_number(data), get_number(data + 8), get_number(data + 16),
-                               <int64_t> get_number(data + 24)))
+            queue.held += data[:size]
         return 0
 
     cdef bint counts(self, ReplayedQueue queue) noexcept:
