@@ -172,7 +172,7 @@ cdef class Backlog(MemoryQueue):
         if is_new:
             return self.store_new(delivery) if is_stored else 0
         if self.log is not None:
-            self.log_return(delivery, wall_ns() + delay_ns)
+            self.log_return(delivery, kept_due(wall_ns() + delay_ns, delivery.is_told))
             return self.store_attempts(delivery) if is_stored else 0
         return self.store_attempts(delivery) if delivery.ordinal else 0
 
