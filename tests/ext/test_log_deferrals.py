@@ -142,7 +142,9 @@ def test_what_is_held_for_long_keeps_no_files(folder, open_scene, mode):  # noqa
     scene.pass_s(HOUR_S - 300)
     assert taker.take() == []
     scene.pass_s(301, HOUR_S + 1)
-    assert sorted(taker.take(11)) == sorted([(b"again", 2)] + [(one, 1) for one in numbered(*range(10))])
+    assert sorted(taker.take(11)) == sorted(
+        [(b"again", 2)] + [(one, 1) for one in numbered(*range(10))]
+    )
 
 
 @pytest.mark.slow

@@ -354,6 +354,7 @@ cdef class Backlog(MemoryQueue):
     cdef Delivery *next_logged(self, int64_t *due_ns) except? NULL:
         cdef Delivery *delivery = self.logged.take()
         if delivery is NULL:
+            self.logged.clear()     # the Replay keeps it
             self.logged = None
         else:
             due_ns[0], delivery.delivered_ns, delivery.owner = delivery.delivered_ns, 0, 0
