@@ -295,7 +295,8 @@ cdef class Channel(MessageQueue):
         """Process as much of what is due as fits into a part; the rest follows in later turns."""
         cdef Budget budget = begin_part()
         if not (self.requeue_returning(&budget) and self.expire(now_ns, &budget)
-                and self.queue_deferred(now_ns, &budget) and self.store_deferred(&budget, False) and self.renew(&budget)):
+                and self.queue_deferred(now_ns, &budget) and self.store_deferred(&budget, False)
+                and self.renew(&budget)):
             self.rearm(now_ns + 1)
         return self.pump()
 
@@ -353,8 +354,8 @@ cdef class Channel(MessageQueue):
         return recall != AWAITED
 
     cdef bint store_deferred(self, Budget *budget, bint is_all) except -1:
-        """Keep only the first of the deferred messages in memory, or (is_all) those that are due soon; False: the part
-        ended first."""
+        """Keep only the first of the deferred messages in memory, or (is_all) those due soon; False: the part ended
+        first."""
         cdef Delivery *group[STORED_GROUP]
         cdef size_t i, count
         if self.exiting or not self.backlog.keeps_records:

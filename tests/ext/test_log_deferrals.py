@@ -6,7 +6,6 @@ import pytest
 from nsqfast._ext.dev.probes import keep_deferred, let_pass, limit_recent, used_bytes
 
 from ext.test_durable import size_on_disk
-
 from ext.test_log_kept import (  # noqa: F401
     HOUR_MS,
     HOUR_S,
@@ -208,12 +207,12 @@ def test_a_start_knows_whose_publisher_was_told(tmp_path, mode):
 
     used = {}
     for more in (b"", b" id"):
-        folder = tmp_path / f"data{more.decode().strip()}"
-        folder.mkdir()
-        ids = play_killed(folder, mode, lambda scene, one=more: work(scene, one))
+        data = tmp_path / f"data{more.decode().strip()}"
+        data.mkdir()
+        ids = play_killed(data, mode, lambda scene, one=more: work(scene, one))
         for _ in range(2):
             before = used_bytes()
-            scene = Scene(folder, mode)
+            scene = Scene(data, mode)
             used[more] = used_bytes() - before
             assert scene.counts() == (0, 0, len(ids))
             scene.producer.send(b"IDENTIFY\n" + TELLS)

@@ -178,8 +178,8 @@ cdef class DiskDeferred:
 
 
 cdef class HeldRecords:
-    """Reads again what the last checkpoint saw deferred, in the order of the records. What is finished since then, or not
-    there any more, is left out.
+    """Reads again what the last checkpoint saw deferred, in the order of the records. What is finished since then, or
+    not there any more, is left out.
     """
 
     def __init__(self, DiskReader reader not None, bytearray data not None):
