@@ -50,7 +50,7 @@ cdef class Checkpoints(Timed):
             if not self.running.work(&budget):
                 return False
             if not self.left:
-                return self.running.finish()
+                return self.running.finish(&budget)
             self.add_next()
             if is_spent(&budget, QUEUE_UNITS):
                 return False

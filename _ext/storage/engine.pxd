@@ -228,7 +228,7 @@ cdef class Checkpoint:
     cdef bint work(self, Budget *budget) except -1
 
     # All queues were added: go on with the rest; True: it is done. OSError: there is no checkpoint.
-    cdef bint finish(self) except -1
+    cdef bint finish(self, Budget *budget) except -1
 
 
 cdef class Closing:

@@ -180,7 +180,7 @@ cdef class Checkpoint:
     cdef bint work(self, Budget *budget) except -1:
         pass
 
-    cdef bint finish(self) except -1:
+    cdef bint finish(self, Budget *budget) except -1:
         pass
 
 

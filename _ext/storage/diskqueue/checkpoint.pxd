@@ -13,11 +13,11 @@ from nsqfast._ext.storage.diskqueue.syncer cimport OpenFile, Syncer
 from nsqfast._ext.storage.engine cimport ChannelStore, Checkpoint
 
 
-# A message that is only in memory.
+# A message that is only in memory, or a deferred one that has a record in a file.
 ctypedef struct Carried:
-    Message *message
+    Message *message            # NULL: see ordinal
+    uint64_t ordinal
     int64_t due_ns
-    uint32_t number
     uint16_t attempts
 
 
@@ -31,6 +31,7 @@ cdef class DiskCheckpoint(Checkpoint):
     cdef uint64_t ticket             # of the fsyncs that it waits for
     cdef list places                 # (Backlog, index, file, position): where each began
     cdef Backlog backlog             # whose messages come now; None = nothing is kept of them
+    cdef uint64_t end_index          # behind its last record
     cdef Carried *carried
     cdef size_t count
     cdef size_t capacity
@@ -42,7 +43,7 @@ cdef class DiskCheckpoint(Checkpoint):
     cdef uint32_t crc
     cdef int step
 
-    cdef int keep(self, Message *message, uint16_t attempts, int64_t due_ns) except -1
+    cdef int keep(self, Message *message, uint64_t ordinal, uint16_t attempts, int64_t due_ns) except -1
     cdef int put_places(self) except -1
     cdef int put_holes(self) except -1
     cdef char *put(self, uint8_t kind, uint16_t extra, uint32_t subject, size_t size) except NULL
@@ -51,7 +52,7 @@ cdef class DiskCheckpoint(Checkpoint):
     cdef int write(self) except -1
     cdef int end_file(self) except -1
     cdef bint is_synced(self) except -1
-    cdef int end(self) except -1
+    cdef bint end(self, Budget *budget) except -1
     cdef void count_done(self, CheckpointFigures *figures) noexcept
 
 

@@ -28,12 +28,14 @@ from nsqfast._ext.storage.diskqueue.eventlog cimport (
     HELD, HOLES, NAMED, NAMED_SIZE, PLACED, PUBLISHED, PUBLISHED_SIZE, get_number, put_number, put_place, put_published,
 )
 from nsqfast._ext.storage.diskqueue.position cimport DiskPosition
-from nsqfast._ext.storage.diskqueue.reader cimport Spot
+from nsqfast._ext.storage.diskqueue.reader cimport DiskReader, Spot
 from nsqfast._ext.storage.diskqueue.syncer cimport drop_file
 
 cdef enum:
     # Bytes of one write to the file.
     PIECE_SIZE = 262144
+    # Units that a queue counts for at the end: a part is a handful of them.
+    NOTE_UNITS = 64
     HEAD_SIZE = 40              # magic, the ring's epoch, the batch at which it began, a version
     TAIL_SIZE = 16              # size of all before it, their CRC32C
     VERSION = 1
@@ -63,7 +65,8 @@ cdef class DiskCheckpoint(Checkpoint):
 
     def __dealloc__(self):
         while self.encoded < self.count:
-            message_drop(self.carried[self.encoded].message)
+            if self.carried[self.encoded].message is not NULL:
+                message_drop(self.carried[self.encoded].message)
             self.encoded += 1
         free(self.carried)
         free(self.data)
@@ -87,11 +90,12 @@ cdef class DiskCheckpoint(Checkpoint):
         put_number(out + 8, self.log.ring.filling)
         put_number(out + 16, self.log.ring.count)
         memcpy(out + NAMED_SIZE, <const char *> name, len(name))
+        self.end_index = backlog.disk.position.written
         self.put_places()
         for i in range(backlog.memory.size):
             item = <uint64_t> backlog.memory.ahead(i)
             if item & 1:
-                self.keep(<Message *> (item & ~<uint64_t> 1), (<Message *> (item & ~<uint64_t> 1)).attempts, 0)
+                self.keep(<Message *> (item & ~<uint64_t> 1), 0, (<Message *> (item & ~<uint64_t> 1)).attempts, 0)
             else:
                 self.add(<Delivery *> item)
         return 0
@@ -125,35 +129,31 @@ cdef class DiskCheckpoint(Checkpoint):
     cdef int add(self, Delivery *delivery) except -1:
         """One that has a record in a file is still unfinished there."""
         if self.backlog is not None and delivery.ordinal == 0:
-            self.keep(delivery.message, delivery.attempts, 0)
+            self.keep(delivery.message, 0, delivery.attempts, 0)
         return 0
 
     cdef int add_deferred(self, Delivery *delivery, int64_t due_ns) except -1:
         if self.backlog is None:
             return 0
         if delivery.ordinal == 0:
-            return self.keep(delivery.message, delivery.attempts, kept_due(due_ns, delivery.is_told))
+            return self.keep(delivery.message, 0, delivery.attempts, kept_due(due_ns, delivery.is_told))
         return self.add_stored(delivery.ordinal, due_ns, delivery.is_told)
 
     cdef int add_stored(self, uint64_t ordinal, int64_t due_ns, bint is_told) except -1:
-        cdef Spot spot
-        cdef char *out
-        if self.backlog is not None and self.backlog.disk.reader.locate(ordinal, &spot):
-            out = self.put(HELD, 0, self.backlog.log.number, 32)
-            put_place(out, Place(self.backlog.disk.reader.index_of(ordinal), spot.file, spot.position))
-            put_number(out + 24, <uint64_t> kept_due(due_ns, is_told))
-        return 0
+        return 0 if self.backlog is None else self.keep(NULL, ordinal, 0, kept_due(due_ns, is_told))
 
-    cdef int keep(self, Message *message, uint16_t attempts, int64_t due_ns) except -1:
+    cdef int keep(self, Message *message, uint64_t ordinal, uint16_t attempts, int64_t due_ns) except -1:
+        """A queue may have very many: here only what is needed to find them later."""
         cdef Carried *grown
         if self.count == self.capacity:
             grown = <Carried *> realloc(self.carried, (self.capacity * 2 or 1024) * sizeof(Carried))
             if grown is NULL:
                 raise MemoryError
             self.carried, self.capacity = grown, self.capacity * 2 or 1024
-        self.carried[self.count] = Carried(message, due_ns, self.backlog.log.number, attempts)
+        self.carried[self.count] = Carried(message, ordinal, due_ns, attempts)
         self.count += 1
-        message_keep(message)
+        if message is not NULL:
+            message_keep(message)
         return 0
 
     # The file
@@ -173,11 +173,21 @@ cdef class DiskCheckpoint(Checkpoint):
 
     cdef int encode(self) except -1:
         cdef Carried *carried = &self.carried[self.encoded]
-        cdef char *out = self.put(PUBLISHED, carried.attempts, carried.number, PUBLISHED_SIZE + carried.message.size)
-        put_published(out, carried.message, carried.due_ns)
-        memcpy(out + PUBLISHED_SIZE, carried.message.body, carried.message.size)
+        cdef uint32_t number = self.backlog.log.number
+        cdef DiskReader reader = self.backlog.disk.reader
+        cdef Spot spot
+        cdef char *out
+        if carried.message is not NULL:
+            out = self.put(PUBLISHED, carried.attempts, number, PUBLISHED_SIZE + carried.message.size)
+            put_published(out, carried.message, carried.due_ns)
+            memcpy(out + PUBLISHED_SIZE, carried.message.body, carried.message.size)
+            message_drop(carried.message)
+        elif reader.index_of(carried.ordinal) < self.end_index and reader.locate(carried.ordinal, &spot):
+            # One that was written again since is in the log.
+            out = self.put(HELD, 0, number, 32)
+            put_place(out, Place(reader.index_of(carried.ordinal), spot.file, spot.position))
+            put_number(out + 24, <uint64_t> carried.due_ns)
         self.encoded += 1
-        message_drop(carried.message)
         return 0
 
     cdef char *put(self, uint8_t kind, uint16_t extra, uint32_t subject, size_t size) except NULL:
@@ -231,8 +241,7 @@ cdef class DiskCheckpoint(Checkpoint):
 
     # Its end
 
-    cdef bint finish(self) except -1:
-        """Take the next step that is possible; return whether it was the last one. OSError: there is no checkpoint."""
+    cdef bint finish(self, Budget *budget) except -1:
         if self.step == 0:
             self.end_file()
             self.step = 1
@@ -243,8 +252,10 @@ cdef class DiskCheckpoint(Checkpoint):
             self.ticket = self.syncer.request_folder(self.folder)
             self.step = 2
             return False
-        self.end()
-        return True
+        if self.step == 2:
+            self.log.ring.checkpoint(self.begun)
+            self.step = 3
+        return self.end(budget)
 
     cdef bint is_synced(self) except -1:
         if self.log.ring.failed:
@@ -254,13 +265,15 @@ cdef class DiskCheckpoint(Checkpoint):
             raise OSError(EIO, "a sync failed, and there is none until a restart")
         return self.syncer.done_ticket >= self.ticket
 
-    cdef int end(self) except -1:
+    cdef bint end(self, Budget *budget) except -1:
         cdef Backlog backlog
-        self.log.ring.checkpoint(self.begun)
-        for backlog, index, file, position in self.places:
+        while self.places:
+            backlog, index, file, position = self.places.pop()
             backlog.disk.note_checkpoint(Place(index, file, position))
+            if is_spent(budget, NOTE_UNITS):
+                return False
         self.count_done(&self.log.checkpoints)
-        return 0
+        return True
 
     cdef void count_done(self, CheckpointFigures *figures) noexcept:
         figures.last_ns = monotonic_ns() - self.begun_ns
