@@ -27,8 +27,7 @@ cdef enum:
 
 
 ctypedef struct Tickets:
-    # Numbers of batches of fsyncs, which run in order.
-    uint64_t open            # covers what is written now
+    # Numbers of batches of the log, or of fsyncs, which run in order.
     uint64_t done            # everything up to here was attempted
     uint64_t failed          # the last in which something failed; 0 = none
     uint64_t last            # when it is done, everything is
@@ -75,9 +74,6 @@ cdef class Store:
     # call, or "". What follows from a finished fsync is done by the engine, in this and later turns.
     cdef tuple completed(self)
     cdef int fileno(self) except -1
-
-    # Block until the ticket is done, or for so long (-1: for ever); return whether it is.
-    cdef bint wait(self, uint64_t ticket, int timeout_ms) except -1
 
     # How many of this queue's messages a kill would lose, of those in it and so many taken from it and not finished.
     cdef int64_t count_unstored(self, ChannelStore queue, int64_t taken) noexcept

@@ -34,9 +34,6 @@ cdef class Store:
     cdef int fileno(self) except -1:
         pass
 
-    cdef bint wait(self, uint64_t ticket, int timeout_ms) except -1:
-        pass
-
     cdef int64_t count_unstored(self, ChannelStore queue, int64_t taken) noexcept:
         pass
 

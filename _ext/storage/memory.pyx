@@ -40,16 +40,13 @@ cdef class MemoryStore(Store):
         return MemoryTopic(self, name, is_ephemeral)
 
     cdef Tickets tickets(self) noexcept:
-        return Tickets(1, 0, 0, 0, 0)
+        return Tickets(0, 0, 0, 0)
 
     cdef tuple completed(self):
         return 0, ""
 
     cdef int fileno(self) except -1:
         return self.event_fd
-
-    cdef bint wait(self, uint64_t ticket, int timeout_ms) except -1:
-        return True
 
     cdef list close_queues(self, object queues, object on_progress):
         count = len(list(queues))

@@ -267,10 +267,9 @@ cdef class DiskStore(Store):
         cdef Syncer syncer = self.syncer
         if self.log is not None:
             # Nothing waits for a batch that has no records: nobody knows when it will be written.
-            return Tickets(self.log.ticket(), self.log.done(), syncer.failed_ticket,
-                           self.log.ticket() - (self.log.ring.count == 0), self.log.ring.failed)
-        return Tickets(syncer.open_ticket, syncer.done_ticket, syncer.failed_ticket, syncer.last_ticket(),
-                       syncer.error_errno)
+            return Tickets(self.log.done(), syncer.failed_ticket, self.log.ticket() - (self.log.ring.count == 0),
+                           self.log.ring.failed)
+        return Tickets(syncer.done_ticket, syncer.failed_ticket, syncer.last_ticket(), syncer.error_errno)
 
     cdef bint start_batch(self) except -1:
         self.syncer.start_batch()
@@ -295,9 +294,6 @@ cdef class DiskStore(Store):
 
     cdef int fileno(self) except -1:
         return self.syncer.fileno() if self.poll is None else self.poll.fileno()
-
-    cdef bint wait(self, uint64_t ticket, int timeout_ms) except -1:
-        return self.syncer.wait_some(ticket, timeout_ms) if self.log is None else self.log.ring.wait(ticket, timeout_ms)
 
     cdef int64_t count_unstored(self, ChannelStore queue, int64_t taken) noexcept:
         if not isinstance(queue, Backlog) or self.log is not None:
