@@ -120,10 +120,12 @@ cdef class DiskDeferred:
         self.reader = reader
         self.deadlines = deadlines
         self.file, self.position = deadlines.head.file, deadlines.head.position
-        if deadlines.head.first_index <= reader.position.cursor:
-            # What is before the cursor is finished, and its files may be removed: with a log the file of an earlier
-            # stop is read until the next checkpoint. So is the file at whose end the first was to be, if it began one.
+        if reader.position.log is not None and deadlines.head.first_index < reader.position.cursor:
+            # The file of an earlier stop is read until the next checkpoint. What is before the cursor is finished.
             self.number = reader.position.cursor - deadlines.head.first_index
+            self.file, self.position = reader.position.cursor_file, reader.position.cursor_position
+        elif self.file < reader.position.cursor_file:
+            # The first began a file, and the one before it, at whose end it was to be, is finished and removed.
             self.file, self.position = reader.position.cursor_file, reader.position.cursor_position
 
     cdef Delivery *next(self, int64_t *due_ns) except? NULL:
