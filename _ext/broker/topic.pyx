@@ -41,7 +41,7 @@ cdef class Topic(MessageQueue):
         self.durability = durability
         self.clock = durability.timers.clock
         self.account = durability.store.broker_memory.account
-        self.guid = GuidFactory(durability.settings.node_id)
+        self.guid = GuidFactory(durability.settings.node_id, durability.store.latest_ns)
         self.store = durability.store.open_topic(name, self.ephemeral)
         self.has_log = durability.settings.has_log and not self.ephemeral
         self.backlog = self.store.own

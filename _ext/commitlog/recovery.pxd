@@ -1,6 +1,6 @@
 """What a start finds in a ring, or whoever looks at one: nothing here writes."""
 
-from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 from nsqfast._ext.commitlog.contents cimport RingContents
 
@@ -46,6 +46,7 @@ cdef extern from "commitlog/salvage.h" nogil:
 cdef class Recovery:
     cdef readonly uint64_t first         # the first batch that is handed out: the last needed_from that was committed
     cdef readonly uint64_t last          # the last batch that was committed; first - 1 = there is none from `first` on
+    cdef readonly int64_t latest_ns      # the latest wall time of a batch; INT64_MIN = there is none
     cdef readonly bint is_torn           # the beginning of a batch behind it was found: all that was cut off
     # (path, start, end, (first sequence, last sequence)) of what was damaged: bytes of that file, and the batches that
     # they belong to; (0, 0) for bytes that cannot be read and may belong to none. Complete when next() returned False.

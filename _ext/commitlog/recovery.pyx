@@ -8,6 +8,7 @@ cut off with all that follows. Where each batch is synced that is the last one a
                                                                                     └─ damaged or missing: salvage.h
 """
 
+from libc.stdint cimport INT64_MIN
 from libc.stdlib cimport free, qsort, realloc
 from libc.string cimport memmove
 
@@ -46,6 +47,7 @@ cdef class Recovery:
     def __cinit__(self, RingContents folder):
         self.folder = folder
         self.damaged = []
+        self.latest_ns = INT64_MIN
         self.scan()
         self.choose()
         self.note_end()
@@ -111,6 +113,7 @@ cdef class Recovery:
         found.crc = batch.crc
         found.previous = batch.previous
         found.unsynced = batch.unsynced
+        self.latest_ns = max(self.latest_ns, batch.wall_ns)
         self.count += 1
         return 0
 

@@ -56,6 +56,7 @@ cdef class CommitRing:
     cdef uint64_t[4] last                # the last batch in each quarter; 0 = none
     cdef uint64_t kept_from              # the needed_from that is on disk
     cdef uint32_t previous               # the CRC of the header of the last committed batch; 0 = unknown
+    cdef int64_t latest_ns               # the wall time of the last batch: it never goes back
 
     # Go on from there: set by recovery, before the first append.
     cdef int go_on(

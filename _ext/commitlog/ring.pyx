@@ -12,6 +12,7 @@ In interval mode a turn writes its batch itself, into the kernel's cache, and th
 """
 
 from libc.errno cimport EIO, EMSGSIZE, errno
+from libc.stdint cimport INT64_MIN
 from libc.string cimport memset
 from posix.unistd cimport read
 
@@ -81,6 +82,7 @@ cdef class CommitRing:
         self.is_noted = True
         self.align = align
         self.used = BATCH_HEADER_SIZE
+        self.latest_ns = INT64_MIN
         self.committer = committer_start(is_stepped)
         if self.committer is NULL:
             raise OSError(errno, os.strerror(errno))
@@ -226,7 +228,7 @@ cdef class CommitRing:
         header.length = <uint32_t> self.used
         header.count = self.count
         header.previous = self.previous
-        header.wall_ns = wall_ns
+        header.wall_ns = self.latest_ns = max(self.latest_ns, wall_ns)
         header.unsynced = self.filling - 1 - self.committed
 
     cdef void begin_filling(self) noexcept:

@@ -34,6 +34,7 @@ def open_ring(
 cdef int hand_over(Recovery recovery, RingFolder folder, CommitRing ring) except -1:
     cdef int quarter
     ring.go_on(recovery.last, recovery.first, recovery.end_crc, recovery.end_quarter, recovery.end_offset)
+    ring.latest_ns = recovery.latest_ns
     for quarter in range(QUARTER_COUNT):
         ring.last[quarter] = recovery.last_in[quarter]
     sync_all(recovery, folder)

@@ -17,3 +17,7 @@ cdef class GuidFactory:
 
     cdef uint64_t next(self, int64_t now_ns) noexcept
     cdef uint64_t last(self) noexcept
+
+
+# The end of the tick that the id is of, as Unix time.
+cdef int64_t time_of(uint64_t id) noexcept

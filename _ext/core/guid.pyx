@@ -7,13 +7,13 @@ cdef int64_t EPOCH_TICKS = 1288834974288
 
 @cython.final
 cdef class GuidFactory:
-    """Makes ids for one topic; `node_id` in [0, 1024)."""
+    """Makes ids for one topic; `node_id` in [0, 1024). after_ns: all are larger than those of that Unix time."""
 
-    def __init__(self, int64_t node_id):
+    def __init__(self, int64_t node_id, int64_t after_ns=0):
         assert 0 <= node_id < 1 << NODE_BITS
         self.node_id = node_id
-        self.last_tick = 0
-        self.sequence = 0
+        self.last_tick = after_ns >> TICK_SHIFT
+        self.sequence = SEQUENCE_MAX
 
     cdef uint64_t next(self, int64_t now_ns) noexcept:
         cdef int64_t tick = now_ns >> TICK_SHIFT
@@ -35,3 +35,7 @@ cdef class GuidFactory:
     def make(self, int64_t now_ns):
         """Return the next id as a number; `now_ns` is Unix time."""
         return self.next(now_ns)
+
+
+cdef int64_t time_of(uint64_t id) noexcept:
+    return (<int64_t> (id >> (NODE_BITS + SEQUENCE_BITS)) + EPOCH_TICKS + 1 << TICK_SHIFT) - 1

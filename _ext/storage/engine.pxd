@@ -42,6 +42,7 @@ cdef class Store:
     cdef Disposal disposal           # frees what was emptied or deleted
     cdef public object on_pending    # called without arguments: start_batch() has something to do
     cdef Py_ssize_t stored_count     # messages that came back and were written one by one, in this turn
+    cdef int64_t latest_ns           # messages of an earlier run may have ids of up to this Unix time; 0 = nobody knows
     cdef public object on_checkpoint # called with the delay in ns after which a checkpoint is wanted
 
     # Open the queue of the topic with that name, and what is left of it from an earlier run.

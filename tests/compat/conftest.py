@@ -2,25 +2,37 @@
 
 import pytest
 
+from support.server import LOG_MODES
 from support.wire import MAGIC, SECONDS_MAX, Client
+
+OTHER_WAYS = ("memory", *LOG_MODES)
 
 
 @pytest.fixture(
-    scope="module", params=["nsqfast", "memory", pytest.param("go", marks=pytest.mark.go)]
+    scope="module",
+    params=[
+        "nsqfast",
+        "memory",
+        *(pytest.param(mode, marks=pytest.mark.soak) for mode in LOG_MODES),
+        pytest.param("go", marks=pytest.mark.go),
+    ],
 )
 def implementation(request):
     """Whose daemons a test talks to, and what keeps the messages of ours."""
     return request.param
 
 
+def belongs(item):
+    """Transcripts alone are of the other ways, too: what a client sees does not depend on where messages are."""
+    way = next((way for way in OTHER_WAYS if f"[{way}" in item.name), None)
+    if way is None or "implementation" not in item.fixturenames:
+        return True
+    is_missing = way == "memory" and item.get_closest_marker("disk")
+    return item.path.name.startswith("test_transcripts_") and not is_missing
+
+
 def pytest_collection_modifyitems(items):
-    """Transcripts alone are of the engine in memory, too: what a client sees does not depend on where messages are."""
-    items[:] = [
-        item
-        for item in items
-        if "[memory" not in item.name
-        or (item.path.name.startswith("test_transcripts_") and not item.get_closest_marker("disk"))
-    ]
+    items[:] = [item for item in items if belongs(item)]
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import pytest
 
-from support.server import start_nsqd
+from support.server import LOG_MODES, start_nsqd
 from support.waiting import wait_until
 from support.web import post, topic_stats
 from support.wire import MESSAGE, Client, decode_message
@@ -10,7 +10,16 @@ from support.wire import MESSAGE, Client, decode_message
 COUNT = 10_000
 BATCH = 100
 FLAGS = ("--mem-queue-size=0", "--max-bytes-per-file=20000")
-DIRECTIONS = [("go", "nsqfast"), ("nsqfast", "go"), ("nsqfast", "nsqfast")]
+DIRECTIONS = [
+    ("go", "nsqfast"),
+    ("nsqfast", "go"),
+    ("nsqfast", "nsqfast"),
+    *(
+        pytest.param(*pair, marks=pytest.mark.soak)
+        for mode in LOG_MODES
+        for pair in (("go", mode), (mode, "go"))
+    ),
+]
 
 pytestmark = [pytest.mark.go, pytest.mark.slow]
 

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from support.server import start_nsqd
+from support.server import LOG_MODES, start_nsqd
 from support.web import get, stats
 from support.wire import ERROR, RESPONSE, Client, encode_frame
 
@@ -18,10 +18,13 @@ MIB = 1 << 20
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory):
+@pytest.fixture(
+    scope="module",
+    params=["nsqfast", *(pytest.param(mode, marks=pytest.mark.soak) for mode in LOG_MODES)],
+)
+def broker(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("peers")
-    with start_nsqd("nsqfast", folder, "--mem-queue-size=10") as server:
+    with start_nsqd(request.param, folder, "--mem-queue-size=10") as server:
         yield server
 
 

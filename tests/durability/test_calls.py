@@ -14,6 +14,7 @@ how many states per workload.
 """
 
 import os
+import re
 
 import pytest
 
@@ -25,6 +26,7 @@ from support.seeds import seeds
 SEED = seeds("calls", 1)[0]
 STATES = int(os.environ.get("NSQFAST_CRASH_STATES", "160"))
 GO_STATES = 64
+IS_DATA_FILE = re.compile(r"\.diskqueue\.\d+\.dat$")
 QUICK = [
     ("requeue", modes.ALWAYS, 32),
     ("requeue-small-files", modes.ALWAYS, 32),
@@ -95,6 +97,22 @@ def test_a_log_that_syncs_nothing_as_a_control(examiner, tmp_path):
             call.kind = log.WRITTEN
     recording.calls = [call for call in recording.calls if call.kind != log.SYNC_WRITE_ENDED]
     tally = examiner.examine(recording, 16, SEED)
+    print(f"\n{tally}")
+    assert tally.lost_states.total() > 0
+
+
+@pytest.mark.trust
+@pytest.mark.timeout(300)
+def test_a_checkpoint_before_its_files_are_synced_as_a_control(examiner, tmp_path):
+    """The log is written over then, and what the files lack is lost: the instrument must find that."""
+    recording = record("finish-small-files", tmp_path, SEED, modes.ALWAYS)
+    syncs = (log.SYNC_BEGAN, log.SYNC_ENDED)
+    files = {call.inode for call in recording.calls if IS_DATA_FILE.search(call.name)}
+    recording.calls = [
+        call for call in recording.calls if call.kind not in syncs or call.inode not in files
+    ]
+    assert any(map(is_checkpoint, recording.calls))
+    tally = examiner.examine(recording, 40, SEED)
     print(f"\n{tally}")
     assert tally.lost_states.total() > 0
 

@@ -129,6 +129,19 @@ def test_guid_of_the_specification():
     assert f"{guid:016x}" == "18a283e785669000"
 
 
+def test_guids_after_those_of_a_time():
+    """As of a clock that was ahead: of that tick every id may have been given."""
+    after_ns = 1795222980382425088
+    last_of_tick = (GuidFactory(1023).make(after_ns) >> 22) + 1 << 22
+    factory = GuidFactory(0, after_ns)
+    assert factory.make(after_ns - 3_600_000_000_000) == last_of_tick
+    assert factory.make(after_ns) == last_of_tick + 1
+    assert (
+        GuidFactory(617, after_ns).make(after_ns + (1 << 21)) >> 22
+        == last_of_tick + (1 << 22) >> 22
+    )
+
+
 def test_guids_grow_whatever_the_clock_does():
     factory, now, last = GuidFactory(1023), 1_795_000_000_000_000_000, 0
     seed = random.SystemRandom().getrandbits(32)

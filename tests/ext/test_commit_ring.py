@@ -46,12 +46,12 @@ def test_bytes_of_a_ring(tmp_path, open_ring, align):
     first = [(7, 8, 9, 10, b"payload"), (255, 0, 0, 0, b""), (1, 255, 65535, 2**32 - 1, b"x" * 700)]
     for kind, flags, extra, subject, payload in first:
         assert ring.append(payload, kind, flags, extra, subject) == 1
-    assert ring.commit(1234567890123456789)
+    assert ring.commit(-5)
     ring.append(b"second")
     assert ring.step()
     assert ring.end_write()
     ring.checkpoint(2)
-    assert ring.commit(-5)
+    assert ring.commit(1234567890123456789)
     assert ring.step()
     assert ring.end_write()
     ring.close()
@@ -59,11 +59,13 @@ def test_bytes_of_a_ring(tmp_path, open_ring, align):
     assert quarter_size == QUARTER
     heads = b"".join(commit_ring.encode_head(epoch, QUARTER, generation) for generation in (0, 1))
     assert (tmp_path / "log" / "head").read_bytes() == heads
-    one = commit_ring.encode_batch(epoch, 1, 0, first, wall_ns=1234567890123456789, align=align)
+    one = commit_ring.encode_batch(epoch, 1, 0, first, wall_ns=-5, align=align)
     previous = int.from_bytes(one[:4], "little")
     records = [(1, 0, 0, 0, b"second")]
-    options = {"needed_from": 2, "previous": previous, "wall_ns": -5, "align": align}
-    two = commit_ring.encode_batch(epoch, 2, len(one), records, **options)
+    options = {"needed_from": 2, "previous": previous, "align": align}
+    two = commit_ring.encode_batch(
+        epoch, 2, len(one), records, wall_ns=1234567890123456789, **options
+    )
     assert (tmp_path / "log" / "0.ring").read_bytes() == (one + two).ljust(QUARTER, b"\0")
     for quarter in (1, 2, 3):
         assert (tmp_path / "log" / f"{quarter}.ring").read_bytes() == bytes(QUARTER)

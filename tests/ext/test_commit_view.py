@@ -125,6 +125,26 @@ def test_old_batches_that_are_damaged_are_left_out(open_ring, look, tmp_path):
     assert view.damaged == []
 
 
+@pytest.mark.parametrize("is_interval", [False, True])
+def test_times_of_batches_never_go_back(open_ring, look, is_interval):
+    """Whatever the clock does, and over a start: nsqd's ids follow from them."""
+    ring = open_ring(is_interval=is_interval)
+    for wall_ns in (1000, 3000, 2000, -1):
+        ring.append(b"x")
+        (ring.write if is_interval else ring.commit)(wall_ns)
+        assert ring.wait(ring.filling - 1)
+    ring.close()
+    ring = open_ring(is_interval=is_interval)
+    for wall_ns in (2999, 3001):
+        ring.append(b"x")
+        (ring.write if is_interval else ring.commit)(wall_ns)
+        assert ring.wait(ring.filling - 1)
+    view, times = look(), []
+    while piece := view.read(*ALL):
+        times.append(piece[1][4])
+    assert times == [1000, 3000, 3000, 3000, 3000, 3001]
+
+
 def test_pieces(open_ring, look):
     """A batch comes in as many as its records or bytes make; no piece has records of two."""
     ring = open_ring()

@@ -29,6 +29,9 @@ LISTENING = re.compile(r"(TCP|HTTP|HTTPS|HTTP-ADMIN): listening on (\S+):(\d+)$"
 NO_GO = "no NSQ programs written in Go: run `make go-nsq`, or set NSQ_GO_BIN to their folder"
 # aiohttp reads those of the machine, more than a hundred certificates, when it is imported.
 NO_AUTHORITIES = {"SSL_CERT_FILE": os.devnull}
+# An nsqd with a commit log, which is as small as the default of --max-body-size lets it be.
+LOG_MODES = ("always", "interval")
+SMALL_LOG = f"--commit-log-size={32 << 20}"
 DRAINED = 3  # nsqd's exit status when it was drained
 START_SECONDS_MAX = 50.0
 STOP_SECONDS_MAX = 50.0
@@ -50,11 +53,12 @@ def go_program(name: str) -> str:
 
 
 def program(name: str, implementation: str) -> list[str]:
-    """One of NSQ's daemons; "memory" is nsqfast's, whose nsqd keeps everything in memory."""
+    """One of NSQ's daemons; nsqfast's are "memory", whose nsqd keeps everything there, and LOG_MODES, too."""
     if implementation == "go":
         return [go_program(name)]
     engine = ["env", "NSQFAST_ENGINE=memory"] if implementation == "memory" else []
-    return [*engine, sys.executable, "-m", f"nsqfast.{name}.main"]
+    log = [f"--durable={implementation}", SMALL_LOG] if implementation in LOG_MODES else []
+    return [*engine, sys.executable, "-m", f"nsqfast.{name}.main", *log]
 
 
 def freeze(process: subprocess.Popen[bytes]) -> None:

@@ -44,6 +44,7 @@ cdef class Replay:
     cdef dict spread_to              # name -> ReplayedQueues that get what has SPREAD under it
     cdef readonly set deleted        # names of queues that were deleted
     cdef readonly uint32_t life      # whose records are being repeated
+    cdef int64_t latest_ns           # up to when ids are of messages that it saw
     cdef readonly uint32_t last_number
     cdef readonly bint has_begun     # there are records behind the last clean stop
     cdef readonly uint64_t closed_in # the batch of that stop; 0 = it is not in the log

@@ -7,6 +7,9 @@ A checkpoint looks at one queue after the other, so each has its own place in th
 it. All records are repeated in memory before the first queue is opened: a crash in between changes nothing.
 """
 
+from libc.stdint cimport INT64_MAX
+
+from nsqfast._ext.core.guid cimport time_of
 from nsqfast._ext.core.message cimport delivery_free, delivery_new, message_drop, message_keep, message_new
 from nsqfast._ext.storage.diskqueue.eventlog cimport (
     BEGUN, CLOSED, DELETED, EMPTIED, FINISHED, HELD, HOLES, NAMED, NAMED_SIZE, PLACED, PUBLISHED, PUBLISHED_SIZE,
@@ -199,6 +202,8 @@ cdef class Replay:
             get_number(data + 8))
         if message is NULL:
             raise MemoryError
+        if message.id <= INT64_MAX:     # as all of NSQ's are
+            self.latest_ns = max(self.latest_ns, time_of(message.id))
         message.attempts = attempts
         try:
             if not flags & SPREAD:

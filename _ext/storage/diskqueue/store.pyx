@@ -107,6 +107,8 @@ cdef class DiskStore(Store):
         for path, start, end, (first, last) in recovery.damaged:
             log.error("%s is damaged from %d to %d, batches %d to %d: what is whole of it is kept", path, start, end,
                       first, last)
+        # A clock that was set back must not give an id twice: the log finds by it what is finished.
+        self.latest_ns = max(ring.latest_ns, self.replay.latest_ns)
         self.log = EventLog(ring, self.announce)
         self.remove_deleted()
         if self.replay.has_begun and not recovery.damaged:
