@@ -22,6 +22,7 @@ cdef class LogSync(Timed):
     cdef CommitRing ring
     cdef int64_t period_ns
 
+    cdef int begin(self) except -1
     cdef int on_deadline(self, int64_t now_ns) except -1
 
 

@@ -54,9 +54,10 @@ cdef class LogSync(Timed):
     def __init__(self, Timers timers, CommitRing ring, int64_t period_ns):
         self.timers, self.ring, self.period_ns = timers, ring, period_ns
 
-    def begin(self):
+    cdef int begin(self) except -1:
         if not self.is_armed:
             self.timers.arm(self, monotonic_ns() + self.period_ns)
+        return 0
 
     cdef int on_deadline(self, int64_t now_ns) except -1:
         self.ring.sync()
