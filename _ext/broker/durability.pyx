@@ -24,10 +24,12 @@ cdef class Durability:
     cdef int wait(self, Client client) except -1:
         """Tell the client of each batch that is written until end_wait()."""
         self.waiting.add(client)
+        self.store.waiting_count = len(self.waiting)
         return 0
 
     cdef int end_wait(self, Client client) except -1:
         self.waiting.discard(client)
+        self.store.waiting_count = len(self.waiting)
         return 0
 
     def when_durable(self, uint64_t ticket, callback):

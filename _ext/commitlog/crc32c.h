@@ -128,7 +128,7 @@ static inline uint32_t nsq_crc32c(uint32_t crc, const void *data, size_t size) {
     return ~nsq_crc_run(~crc, data, size);
 }
 
-/* The sums of three pieces, whose first `size` bytes are all of that the shortest has. */
+/* Continues the sums of three pieces by them; what they have beyond the shortest is summed one after the other. */
 static inline void nsq_crc32c_three(uint32_t *crcs, const char *const *data, const size_t *sizes) {
     size_t size = sizes[0] < sizes[1] ? sizes[0] : sizes[1];
     size = (size < sizes[2] ? size : sizes[2]) & ~(size_t)7;

@@ -19,8 +19,8 @@ from nsqfast.errors import OptionsError
 cdef enum:
     PAGE_SIZE = 4096
     PIECE_SIZE = 1048576        # of the file, in one call
-    # Of a new one. The kernel's cache keeps it in units of that size, and each write that is smaller than its unit costs
-    # a look at all of its pages: 2 us in one of 1 MiB.
+    # Of a new one. The kernel keeps it in units of that size, and a write that is smaller than its unit costs a look at
+    # all of its pages: 2 us in one of 1 MiB.
     FILL_SIZE = 65536
 
 crc_prepare()
