@@ -19,5 +19,6 @@ cdef class Durability:
 
     cdef int wait(self, Client client) except -1
     cdef int end_wait(self, Client client) except -1
+    cdef int note_written(self) except -1
     cdef int end_batch(self) except -1
     cdef int add_news(self, uint64_t done, object error) except -1

@@ -8,6 +8,9 @@ from collections import deque
 
 from nsqfast._ext.storage.engine cimport Tickets
 
+# Never changed.
+cdef object NOTHING_DUE = deque()
+
 
 cdef class Durability:
     """What all topics of a broker share."""
@@ -21,10 +24,12 @@ cdef class Durability:
     cdef int wait(self, Client client) except -1:
         """Tell the client of each batch that is written until end_wait()."""
         self.waiting.add(client)
+        self.store.waiting_count = len(self.waiting)
         return 0
 
     cdef int end_wait(self, Client client) except -1:
         self.waiting.discard(client)
+        self.store.waiting_count = len(self.waiting)
         return 0
 
     def when_durable(self, uint64_t ticket, callback):
@@ -45,6 +50,10 @@ cdef class Durability:
         else:
             self.when_durable(tickets.last, callback)
 
+    cdef int note_written(self) except -1:
+        """The turn has written its batch to the log itself; no fsync that ended has to be followed up for that."""
+        return self.add_news(self.store.tickets().done, None)
+
     cdef int end_batch(self) except -1:
         """A batch is written, or fsyncs are done."""
         done, error = self.store.completed()
@@ -52,10 +61,14 @@ cdef class Durability:
 
     cdef int add_news(self, uint64_t done, object error) except -1:
         """Queue the result for all who wait now; a success is joined with the previous one if nobody was told of it."""
-        waiting, self.callbacks = self.callbacks, [item for item in self.callbacks if item[0] > done]
-        due = deque([callback for ticket, callback in waiting if ticket <= done])
+        due = NOTHING_DUE
+        if self.callbacks:
+            waiting, self.callbacks = self.callbacks, [item for item in self.callbacks if item[0] > done]
+            due = deque([callback for ticket, callback in waiting if ticket <= done])
+        if not (due or self.waiting):
+            return 0
         if len(self.news) > 1 and error is None and self.news[len(self.news) - 1][1] is None:
-            due.extendleft(reversed(self.news.pop()[3]))
+            due = self.news.pop()[3] + due
         self.news.append((done, error, list(self.waiting), due))
         return 0
 

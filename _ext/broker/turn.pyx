@@ -149,7 +149,7 @@ cdef class Turn:
         cdef bint has_written, is_syncing
         self.run_blocked()
         if self.durability.store.write_log():
-            self.durability.end_batch()
+            self.durability.note_written()
         self.tell_news()
         self.serve_takers()
         self.is_scheduled = False

@@ -18,6 +18,7 @@
 #define NSQ_CRC_POLYNOMIAL 0x82f63b78u /* bits reversed: the lowest is that of x^31 */
 
 typedef uint32_t nsq_crc_function(uint32_t state, const void *data, size_t size);
+typedef void nsq_crc_three_function(uint32_t *states, const char *const *data, size_t size);
 
 static uint32_t nsq_crc_table[8][256];
 
@@ -55,6 +56,23 @@ __attribute__((target("sse4.2"))) static inline uint32_t nsq_crc_by_instruction(
     return state;
 }
 
+/* Of three pieces at once: the instruction takes three cycles, and another one can begin in each. */
+__attribute__((target("sse4.2"))) static inline void nsq_crc_three_by_instruction(uint32_t *states,
+                                                                                  const char *const *data, size_t size) {
+    const unsigned char *a = (const unsigned char *)data[0], *b = (const unsigned char *)data[1],
+                        *c = (const unsigned char *)data[2];
+    uint64_t x = states[0], y = states[1], z = states[2];
+    size_t at = 0;
+    for (; at + 8 <= size; at += 8) {
+        x = __builtin_ia32_crc32di(x, nsq_load64(a + at));
+        y = __builtin_ia32_crc32di(y, nsq_load64(b + at));
+        z = __builtin_ia32_crc32di(z, nsq_load64(c + at));
+    }
+    states[0] = nsq_crc_by_instruction((uint32_t)x, a + at, size - at);
+    states[1] = nsq_crc_by_instruction((uint32_t)y, b + at, size - at);
+    states[2] = nsq_crc_by_instruction((uint32_t)z, c + at, size - at);
+}
+
 static inline int nsq_crc_has_instruction(void) { return __builtin_cpu_supports("sse4.2"); }
 
 #elif defined(__aarch64__)
@@ -70,12 +88,23 @@ static inline uint32_t nsq_crc_by_instruction(uint32_t state, const void *data, 
     return state;
 }
 
+static inline void nsq_crc_three_by_instruction(uint32_t *states, const char *const *data, size_t size) {
+    for (int i = 0; i < 3; i++)
+        states[i] = nsq_crc_by_instruction(states[i], data[i], size);
+}
+
 static inline int nsq_crc_has_instruction(void) {
     return (getauxval(AT_HWCAP) & 1 << 7) != 0; /* HWCAP_CRC32 */
 }
 #endif
 
+static inline void nsq_crc_three_by_table(uint32_t *states, const char *const *data, size_t size) {
+    for (int i = 0; i < 3; i++)
+        states[i] = nsq_crc_by_table(states[i], data[i], size);
+}
+
 static nsq_crc_function *nsq_crc_run = nsq_crc_by_table;
+static nsq_crc_three_function *nsq_crc_run_three = nsq_crc_three_by_table;
 
 static inline void nsq_crc_prepare(void) {
     for (uint32_t i = 0; i < 256; i++) {
@@ -91,12 +120,23 @@ static inline void nsq_crc_prepare(void) {
         }
 #ifdef NSQ_CRC_INSTRUCTION
     if (nsq_crc_has_instruction())
-        nsq_crc_run = nsq_crc_by_instruction;
+        nsq_crc_run = nsq_crc_by_instruction, nsq_crc_run_three = nsq_crc_three_by_instruction;
 #endif
 }
 
 static inline uint32_t nsq_crc32c(uint32_t crc, const void *data, size_t size) {
     return ~nsq_crc_run(~crc, data, size);
+}
+
+/* Continues the sums of three pieces by them; what they have beyond the shortest is summed one after the other. */
+static inline void nsq_crc32c_three(uint32_t *crcs, const char *const *data, const size_t *sizes) {
+    size_t size = sizes[0] < sizes[1] ? sizes[0] : sizes[1];
+    size = (size < sizes[2] ? size : sizes[2]) & ~(size_t)7;
+    for (int i = 0; i < 3; i++)
+        crcs[i] = ~crcs[i];
+    nsq_crc_run_three(crcs, data, size);
+    for (int i = 0; i < 3; i++)
+        crcs[i] = ~nsq_crc_run(crcs[i], data[i] + size, sizes[i] - size);
 }
 
 static inline uint32_t nsq_crc32c_number(uint32_t crc, uint64_t number) { return nsq_crc32c(crc, &number, 8); }

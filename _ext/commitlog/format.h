@@ -79,16 +79,36 @@ static inline uint64_t nsq_record_check(const char *data, uint64_t rest, uint32_
     return padded;
 }
 
+/* Fills in the sums of up to three records from `at` on. Returns where the next one begins. */
+static inline uint64_t nsq_records_seal(char *data, const nsq_batch *header, uint64_t at, uint32_t seed,
+                                        uint32_t *records_crc) {
+    char *records[3];
+    const char *from[3];
+    size_t sizes[3];
+    uint32_t crcs[3];
+    int count = 0;
+    for (; count < 3 && at < header->length; count++) {
+        records[count] = data + at;
+        from[count] = data + at + 4;
+        sizes[count] = ((nsq_record *)(data + at))->length - 4;
+        crcs[count] = nsq_crc32c_number(seed, header->place + at);
+        at += nsq_align_up(sizes[count] + 4, 8);
+    }
+    if (count == 3)
+        nsq_crc32c_three(crcs, from, sizes);
+    for (int i = 0; i < count; i++) {
+        ((nsq_record *)records[i])->crc = count == 3 ? crcs[i] : nsq_crc32c(crcs[i], from[i], sizes[i]);
+        *records_crc = nsq_crc32c(*records_crc, records[i], 4);
+    }
+    return at;
+}
+
 /* Fills in the sums of the records and of the header, and puts that in front of them. */
 static inline void nsq_batch_seal(char *data, nsq_batch *header, uint32_t epoch_seed) {
     uint32_t seed = nsq_crc32c_number(epoch_seed, header->sequence);
     header->records_crc = 0;
-    for (uint64_t at = sizeof *header; at < header->length;) {
-        nsq_record *record = (nsq_record *)(data + at);
-        record->crc = nsq_record_crc(data + at, record->length, seed, header->place + at);
-        header->records_crc = nsq_crc32c(header->records_crc, &record->crc, sizeof record->crc);
-        at += nsq_align_up(record->length, 8);
-    }
+    for (uint64_t at = sizeof *header; at < header->length;)
+        at = nsq_records_seal(data, header, at, seed, &header->records_crc);
     header->magic = NSQ_BATCH_MAGIC;
     header->crc = nsq_crc32c(epoch_seed, (char *)header + 4, sizeof *header - 4);
     memcpy(data, header, sizeof *header);

@@ -39,4 +39,5 @@ cdef class Answers:
     cdef int end_group(self) except -1
     cdef int append(self, uint64_t ticket, str command, object other, str topic_name, uint64_t message_count) except -1
     cdef list take_done(self, uint64_t done_ticket)
+    cdef bint answer_group(self, uint64_t done_ticket) except -1
     cdef int on_durable(self, uint64_t done_ticket, str error) except -1

@@ -126,11 +126,27 @@ cdef class Answers:
         self.waiting_count -= 1
         return self.waiting.popleft()
 
+    cdef bint answer_group(self, uint64_t done_ticket) except -1:
+        """If a group that is done is all that waits, as most often, answer it."""
+        cdef Py_ssize_t _
+        if self.waiting_count != 1 or self.last_command is None or self.last_ticket > done_ticket:
+            return False
+        for _ in range(self.last_ok_count):
+            write_ok(self.output)
+        if self.last_message_count:
+            self.count(self.last_topic.name, self.last_message_count)
+        self.last_command = self.last_topic = None
+        self.last_ok_count = self.last_message_count = self.waiting_count = 0
+        self.want_flush()
+        return True
+
     cdef int on_durable(self, uint64_t done_ticket, str error) except -1:
         """Send what waited for this. ProtocolError: it could not be written."""
         cdef list entry
         if error is not None:
             PUBLISH_REFUSED["disk"] += 1
+        elif self.answer_group(done_ticket):
+            return self.registry.durability.end_wait(self.client)
         entry = self.take_done(done_ticket)
         while entry is not None:
             _, ok_count, command, other, topic_name, message_count = entry

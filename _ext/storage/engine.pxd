@@ -43,6 +43,7 @@ cdef class Store:
     cdef public object on_pending    # called without arguments: start_batch() has something to do
     cdef Py_ssize_t stored_count     # messages that came back and were written one by one, in this turn
     cdef int64_t latest_ns           # messages of an earlier run may have ids of up to this Unix time; 0 = nobody knows
+    cdef Py_ssize_t waiting_count    # clients whose OK waits for a ticket
     cdef public object on_checkpoint # called with the delay in ns after which a checkpoint is wanted
 
     # Open the queue of the topic with that name, and what is left of it from an earlier run.

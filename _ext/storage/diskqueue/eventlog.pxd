@@ -48,6 +48,7 @@ cdef class EventLog:
     cdef bint is_closing             # a stop writes the files themselves
     cdef bint is_kept                # it could not: the next start needs the log
     cdef bint has_old_files          # some files are there only until the next checkpoint
+    cdef list unwritten              # positions of queues with bytes that their files have yet to get
     cdef uint64_t message_count      # that were published into the log
     cdef uint64_t marked_count       # of them when mark() was called
     cdef uint64_t missed_count       # records that it did not take, because it is full or failed
@@ -60,6 +61,7 @@ cdef class EventLog:
     cdef uint64_t mark(self) noexcept
     cdef int cut(self, uint64_t mark) except -1
     cdef uint64_t ticket(self) noexcept
+    cdef int want_writing(self, object position) except -1
     cdef uint64_t done(self) noexcept
     cdef int note_room(self, str trouble) except -1
 

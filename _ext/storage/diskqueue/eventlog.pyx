@@ -20,6 +20,7 @@ cdef class EventLog:
         self.ring = ring
         self.is_interval = ring.is_interval
         self.on_record = on_record
+        self.unwritten = []
 
     def begin(self, uint32_t life, uint32_t last_number):
         """Go on behind what was repeated."""
@@ -78,6 +79,12 @@ cdef class EventLog:
 
     cdef uint64_t ticket(self) noexcept:
         return self.ring.filling
+
+    cdef int want_writing(self, object position) except -1:
+        if not self.unwritten:
+            self.on_record()
+        self.unwritten.append(position)
+        return 0
 
     cdef uint64_t done(self) noexcept:
         return self.ring.written if self.is_interval else self.ring.committed

@@ -70,6 +70,7 @@ cdef class Lookup(ReadOwner):
             return True
         if self.pending is not NULL:
             return False
+        self.reader.position.write_unwritten()
         if self.error:
             error, self.error = self.error, 0
             raise self.reader.position.syncer.health.fail("read", self.reader.position.prefix, error)

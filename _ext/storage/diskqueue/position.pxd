@@ -33,6 +33,12 @@ cdef class DiskPosition:
     cdef int64_t write_file
     cdef int64_t write_position
     cdef bint tail_dirty                # bytes behind it must be cut off before the next write
+    # With a log, which has them as well, the last bytes before it are written at the end of a turn, or before they are
+    # read or synced.
+    cdef char *unwritten
+    cdef size_t unwritten_size
+    cdef size_t unwritten_capacity
+    cdef int unwritten_fd               # of the write file
 
     # Where it begins
     cdef uint64_t cursor                # index of the first record not finished
@@ -58,6 +64,13 @@ cdef class DiskPosition:
 
     cdef int open(self, Recovered found) except -1
     cdef int note_open(self) except -1
+
+    # Count bytes as written to the end of the write file.
+    cdef int write_later(self, int fd, const char *data, size_t size) except -1
+    # OSError: they stay, for the next call.
+    cdef int write_unwritten(self) except -1
+    # Forget the last ones; they are not cut off.
+    cdef void drop_unwritten(self, size_t size) noexcept
 
     cdef int move_cursor(self, int64_t file, int64_t position) except -1
     cdef int keep_cursor(self) except -1

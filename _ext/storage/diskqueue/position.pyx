@@ -6,14 +6,18 @@ stay, until all earlier copies are synced. A kill -9 loses no copy, and the ack 
 the real cursor are finished.
 """
 
+from libc.errno cimport EINTR, errno
 from libc.stdint cimport int64_t, uint64_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcpy, memmove
+from posix.unistd cimport pwrite
 
 import logging
 import os
 
 from nsqfast._ext.storage.diskqueue.recovery cimport draft_meta, install_meta, meta_of
 from nsqfast._ext.storage.diskqueue.recovery import LOG_LINE
-from nsqfast._ext.storage.diskqueue.segment import data_files
+from nsqfast._ext.storage.diskqueue.segment import data_files, segment_path
 from nsqfast._ext.storage.diskqueue.syncer cimport Syncer, drop_file
 
 log = logging.getLogger("nsqd")
@@ -27,6 +31,9 @@ cdef enum:
     # When nearly too many have (so little of the limit is left), at most CLOSE_MAX close theirs at once.
     FREE_SHARE = 4
     CLOSE_MAX = 32
+    # Bytes that are written at the latest, and the least size of their buffer.
+    UNWRITTEN_MAX = 262144
+    UNWRITTEN_MIN = 4096
 
 
 cdef class FileOwner:
@@ -48,6 +55,9 @@ cdef class DiskPosition:
         self.birth = ""
         self.postponed_acks = []
         self.unread = []
+
+    def __dealloc__(self):
+        free(self.unwritten)
 
     cdef int open(self, Recovered found) except -1:
         """Begin with what was found in the folder."""
@@ -90,6 +100,48 @@ cdef class DiskPosition:
             # A file stays open until it is synced.
             self.syncer.wait(self.syncer.last_ticket())
         return 0
+
+    # What is not in the write file yet
+
+    cdef int write_later(self, int fd, const char *data, size_t size) except -1:
+        cdef size_t capacity = self.unwritten_capacity or <size_t> UNWRITTEN_MIN
+        cdef char *grown
+        if self.unwritten_size and self.unwritten_size + size > UNWRITTEN_MAX:
+            self.write_unwritten()
+        while capacity < self.unwritten_size + size:
+            capacity *= 2
+        if capacity != self.unwritten_capacity:
+            grown = <char *> realloc(self.unwritten, capacity)
+            if grown is NULL:
+                raise MemoryError
+            self.unwritten, self.unwritten_capacity = grown, capacity
+        if self.unwritten_size == 0:
+            self.log.log.want_writing(self)
+        memcpy(self.unwritten + self.unwritten_size, data, size)
+        self.unwritten_size += size
+        self.unwritten_fd = fd
+        self.write_position += <int64_t> size
+        return 0
+
+    cdef int write_unwritten(self) except -1:
+        cdef ssize_t done
+        while self.unwritten_size:
+            done = pwrite(self.unwritten_fd, self.unwritten, self.unwritten_size,
+                          self.write_position - <int64_t> self.unwritten_size)
+            if done < 0 and errno == EINTR:
+                continue
+            if done < 0:
+                raise self.syncer.health.fail("write", segment_path(self.prefix, self.write_file), errno)
+            self.syncer.health.written_bytes += <uint64_t> done
+            self.unwritten_size -= <size_t> done
+            memmove(self.unwritten, self.unwritten + done, self.unwritten_size)
+        free(self.unwritten)
+        self.unwritten = NULL
+        self.unwritten_capacity = 0
+        return 0
+
+    cdef void drop_unwritten(self, size_t size) noexcept:
+        self.unwritten_size -= min(size, self.unwritten_size)
 
     # The cursor
 

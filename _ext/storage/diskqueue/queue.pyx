@@ -322,6 +322,10 @@ cdef class DiskQueue(FileOwner):
         """Close the files; written data is synced or being synced. False: a write or a read is in progress."""
         if self.writer.is_busy() or self.reader.pending is not NULL:
             return False
+        try:
+            self.position.write_unwritten()
+        except OSError:     # the broker's health reports it
+            return False
         self.writer.request_sync()
         self.reader.close_reader()
         self.writer.close_output()

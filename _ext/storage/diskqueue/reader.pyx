@@ -74,6 +74,8 @@ cdef class FileReader:
             error, self.cold_error = self.cold_error, 0
             self.check_place(error)
             return 0
+        if self.read_file == self.position.write_file:
+            self.position.write_unwritten()
         if size > self.ahead_capacity:
             charge(self.account, -self.ahead_capacity)
             free(self.ahead)
@@ -475,6 +477,7 @@ cdef class DiskReader(FileReader):
         cdef bint is_unread
         if position.in_batch:
             return 0
+        position.write_unwritten()
         try:
             segment = Segment(segment_path(position.prefix, self.read_file), self.read_end)
         except FileNotFoundError:
@@ -537,6 +540,7 @@ cdef class DiskReader(FileReader):
         cdef int64_t end = position.write_position, count
         cdef bint is_cut
         self.is_uncounted = True
+        position.write_unwritten()
         count = self.count_records(&end)
         is_cut = end < position.write_position
         if is_cut:
@@ -695,6 +699,10 @@ cdef class OldestRecord:
         cdef int64_t file = reader.read_file, position = reader.read_position, timestamp_ns
         if reader.position.closed or reader.depth == 0:
             return 0
+        try:
+            reader.position.write_unwritten()
+        except OSError:     # the broker's health reports it
+            return UNREADABLE
         if position >= reader.read_end and file < reader.position.write_file:
             file, position = file + 1, 0
         if self.timestamp_ns and file == self.file and position == self.position:

@@ -14,6 +14,7 @@ from posix.stat cimport fstat, struct_stat
 from posix.unistd cimport close, pread
 
 import os
+from contextlib import suppress
 
 from nsqfast._ext.core.clock cimport now_monotonic
 from nsqfast._ext.core.message cimport get_be16, get_be32, get_be64, id_from_hex, id_of_record
@@ -50,6 +51,8 @@ cdef class DiskScan:
 
     cdef int start(self, DiskReader reader, uint64_t index, int64_t file, int64_t position) except -1:
         """Start at that record, or at what the reader would return next if that comes later."""
+        with suppress(OSError):     # the broker's health reports it, and the scan ends before that
+            reader.position.write_unwritten()
         self.prefix = os.fsencode(reader.position.prefix)
         self.prefix_text = self.prefix
         self.write_file, self.write_position = reader.position.write_file, reader.position.write_position

@@ -16,11 +16,22 @@ from nsqfast._ext.storage.engine cimport Store
 from nsqfast._ext.storage.memory cimport MemoryTopic
 
 
+cdef class DiskStore
+
+
 cdef class LogSync(Timed):
     # Syncs the log of interval mode.
     cdef Timers timers
     cdef CommitRing ring
     cdef int64_t period_ns
+
+    cdef int begin(self) except -1
+    cdef int on_deadline(self, int64_t now_ns) except -1
+
+
+cdef class HoldEnd(Timed):
+    # Ends the wait of a batch for publishers.
+    cdef DiskStore store
 
     cdef int on_deadline(self, int64_t now_ns) except -1
 
@@ -35,6 +46,13 @@ cdef class DiskStore(Store):
     cdef str log_folder
     cdef object poll                 # an epoll of the descriptors of the syncer and of the log; None = there is no log
     cdef LogSync log_sync
+    # A batch may wait for publishers that were just answered, until then; 0 = it does not.
+    cdef int64_t hold_until_ns
+    cdef Py_ssize_t expected_count   # clients whose OK waits when all of them have come back
+    cdef bint is_telling             # they are being answered
+    cdef int unheld_count            # so many batches do not wait, since it was in vain
+    cdef double commits_ns           # that all batches took
+    cdef HoldEnd hold_end
     cdef DiskCheckpoint checkpoint   # the one that runs
     cdef bint is_asked               # for the next one
     cdef bint is_slow                # the one that is asked for begins after some time; an urgent one does not wait
@@ -48,6 +66,12 @@ cdef class DiskStore(Store):
     cdef object close_log(self)
     cdef int ask_checkpoint(self) except -1
     cdef int check_log(self) except -1
+    cdef int commit_log(self) except -1
+    cdef int begin_hold(self) except -1
+    cdef int hold(self) except -1
+    cdef bint is_holding(self) noexcept
+    cdef int write_files(self) except -1
+    cpdef int announce(self) except -1
     cdef int write_later(self) except -1
 
 

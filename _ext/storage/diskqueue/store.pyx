@@ -23,6 +23,7 @@ from nsqfast._ext.storage.diskqueue.cold_reads cimport ColdReads
 from nsqfast._ext.storage.diskqueue.closing cimport DiskClosing, GroupClosing
 from nsqfast._ext.storage.diskqueue.deferred cimport kept_due
 from nsqfast._ext.storage.diskqueue.eventlog cimport CLOSED, QueueLog
+from nsqfast._ext.storage.diskqueue.position cimport DiskPosition
 from nsqfast._ext.storage.diskqueue.replay cimport ReplayedQueue
 from nsqfast._ext.storage.diskqueue.segment import forget_folder
 from nsqfast._ext.storage.diskqueue.unreadable import opened_at_start
@@ -37,6 +38,8 @@ cdef enum:
     BEGIN_COST = 4096
     # Its least size, in largest requests; nsqfast.nsqd.options has the same for a new one.
     LOG_BODIES = 6
+    # Batches that do not wait for publishers after it was in vain.
+    UNHELD_COUNT = 64
 
 # The commit log's folder in the data folder.
 LOG_NAME = "nsqd.commitlog"
@@ -45,6 +48,9 @@ cdef double BEGIN_SHARE = 0.5
 # It begins so long after the files of a queue could go, or after one that failed.
 cdef int64_t OLD_FILES_NS = 5000000000
 cdef int64_t RETRY_NS = 1000000000
+# A batch waits no longer for publishers. The loop goes round at the end of that, since its timers count milliseconds.
+cdef int64_t HOLD_MAX_NS = 2000000
+cdef int64_t ROUNDS_NS = 500000
 
 log = logging.getLogger("nsqd")
 
@@ -55,15 +61,24 @@ cdef class LogSync(Timed):
     def __init__(self, Timers timers, CommitRing ring, int64_t period_ns):
         self.timers, self.ring, self.period_ns = timers, ring, period_ns
 
-    def begin(self):
+    cdef int begin(self) except -1:
         if not self.is_armed:
             self.timers.arm(self, monotonic_ns() + self.period_ns)
+        return 0
 
     cdef int on_deadline(self, int64_t now_ns) except -1:
         self.ring.sync()
         if self.ring.committed < self.ring.written and not self.ring.failed:
             self.begin()
         return 0
+
+
+cdef class HoldEnd(Timed):
+    def __init__(self, DiskStore store not None):
+        self.store = store
+
+    cdef int on_deadline(self, int64_t now_ns) except -1:
+        return self.store.announce()
 
 
 cdef class DiskStore(Store):
@@ -83,10 +98,11 @@ cdef class DiskStore(Store):
         elif os.path.exists(self.log_folder):
             self.refuse_open_log()
 
-    def announce(self):
-        """The syncer has work to do."""
+    cpdef int announce(self) except -1:
+        """There is work to do at the end of a turn."""
         if self.on_pending is not None:
             self.on_pending()
+        return 0
 
     # -- the commit log ------------------------------------------------------------------------------------------------
 
@@ -119,6 +135,7 @@ cdef class DiskStore(Store):
         self.poll.register(self.syncer.fileno(), select.EPOLLIN)
         self.poll.register(ring.fileno(), select.EPOLLIN)
         self.log_sync = LogSync(self.timers, ring, self.settings.durable_interval_ns)
+        self.hold_end = HoldEnd(self)
         self.log.begin(self.replay.life + 1, self.replay.last_number)
         return 0
 
@@ -182,7 +199,7 @@ cdef class DiskStore(Store):
         """A turn ends: hand over its batch, and ask for a checkpoint if there should be one."""
         cdef CommitRing ring = self.log.ring
         if not self.log.is_interval:
-            ring.commit(wall_ns())
+            self.commit_log()
         elif ring.count and not (ring.is_in_flight or ring.failing or ring.failed or ring.is_full()):
             # What waited for a sync, or for room: the end of a turn writes it.
             self.announce()
@@ -190,6 +207,58 @@ cdef class DiskStore(Store):
         if ring.failed:
             self.health.fail("write", self.log_folder, ring.failed)
         return self.ask_checkpoint()
+
+    cdef int commit_log(self) except -1:
+        cdef CommitRing ring = self.log.ring
+        if ring.is_in_flight or ring.count == 0:
+            return 0
+        if self.is_holding():
+            return self.hold()
+        ring.commit(wall_ns())
+        return 0
+
+    cdef int begin_hold(self) except -1:
+        """A batch is committed. Its publishers may come back at once: the next batch waits for them as long as a commit
+        takes. Otherwise two groups of them would take turns, with a commit for each."""
+        cdef int64_t took_ns = <int64_t> (self.log.ring.figures.times.sum_ns - self.commits_ns)
+        self.commits_ns = self.log.ring.figures.times.sum_ns
+        self.hold_until_ns = 0
+        if self.log.is_interval or self.waiting_count < 2 or self.log.ring.failed:
+            return 0
+        if self.unheld_count:
+            self.unheld_count -= 1
+            return 0
+        self.expected_count, self.is_telling = self.waiting_count, True
+        self.hold_until_ns = monotonic_ns() + min(took_ns, HOLD_MAX_NS)
+        return self.announce()
+
+    cdef int hold(self) except -1:
+        """Look again when somebody has come back, and in the end."""
+        if self.hold_until_ns - monotonic_ns() < ROUNDS_NS:
+            return self.announce()
+        return 0 if self.hold_end.is_armed else self.timers.arm(self.hold_end, self.hold_until_ns)
+
+    cdef bint is_holding(self) noexcept:
+        if self.hold_until_ns == 0:
+            return False
+        if self.is_telling or (self.waiting_count < self.expected_count and monotonic_ns() < self.hold_until_ns
+                               and not self.log.is_crowded()):
+            return True
+        if self.waiting_count * 4 < self.expected_count * 3:
+            self.unheld_count = UNHELD_COUNT
+        self.hold_until_ns = 0
+        return False
+
+    cdef int write_files(self) except -1:
+        """Write what the turn put into data files."""
+        cdef DiskPosition position
+        cdef list unwritten = self.log.unwritten
+        if unwritten:
+            self.log.unwritten = []
+        for position in unwritten:
+            with suppress(OSError):     # the broker's health reports it; the next put, read or sync tries again
+                position.write_unwritten()
+        return 0
 
     cdef int ask_checkpoint(self) except -1:
         cdef bint is_urgent = self.log.ring.fill() >= BEGIN_SHARE
@@ -235,6 +304,7 @@ cdef class DiskStore(Store):
         cdef bint is_closed = False
         self.checkpoint = None
         self.timers.disarm(self.log_sync)
+        self.timers.disarm(self.hold_end)
         if ring.count:
             ring.wait(ring.filling, -1)    # it may have no room for one more record
         if not ring.failed and not self.log.is_kept:
@@ -276,7 +346,9 @@ cdef class DiskStore(Store):
     cdef bint start_batch(self) except -1:
         self.syncer.start_batch()
         if self.log is not None:
+            self.is_telling = False
             self.check_log()
+            self.write_files()
             return self.log.ring.is_in_flight or self.syncer.is_running()
         return self.syncer.is_running()
 
@@ -286,7 +358,8 @@ cdef class DiskStore(Store):
         self.cold.collect()
         if self.log is None:
             return done, error
-        self.log.ring.end_write()
+        if self.log.ring.end_write():
+            self.begin_hold()
         self.check_log()
         self.write_later()
         if self.log.ring.failed and not self.is_failure_told:

@@ -46,6 +46,7 @@ cdef class DiskWriter:
     cdef size_t gathered_count
     cdef size_t gathered_capacity
     cdef bint is_written                # to the files, and not confirmed
+    cdef bint is_single                 # nobody began it
     cdef int64_t batch_file             # where it began
     cdef int64_t batch_position
 

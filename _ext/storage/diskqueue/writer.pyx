@@ -1,6 +1,7 @@
 """The writing half of a queue on disk: it gathers, writes and counts batches of records.
 
 Every change is made in the order: data, ack file, metadata; each step alone leaves a folder that opens without loss.
+With a commit log single records are written together with the others of their turn: a start has them from the log.
 """
 
 from libc.errno cimport EBADF, EINTR, errno
@@ -29,6 +30,8 @@ cdef enum:
     BATCH_KEEP_MAX = 1048576
     # The same when memory is short.
     BATCH_KEEP_SHORT = 65536
+    # With a log a smaller record is written at the end of its turn.
+    LATER_MAX = 16384
 
 
 log = logging.getLogger("nsqd")
@@ -96,7 +99,11 @@ cdef class DiskWriter:
         """Add one record to the batch, from a message or from stored bytes; write it at once if no batch is open."""
         cdef uint64_t ordinal = self.add(payload, size, message, attempts, taken)
         if not self.position.in_batch:
-            self.commit()
+            self.is_single = True
+            try:
+                self.commit()
+            finally:
+                self.is_single = False
         return ordinal
 
     cdef uint64_t add(self, const char *payload, size_t size, Message *message, uint16_t attempts,
@@ -265,6 +272,9 @@ cdef class DiskWriter:
     cdef int write_run(self, const char *data, size_t size) except -1:
         cdef DiskPosition position = self.position
         cdef ssize_t done
+        if self.is_single and position.log is not None and size < LATER_MAX and not self.is_ending:
+            return position.write_later(self.output.fd, data, size)
+        position.write_unwritten()
         while size:
             done = pwrite(self.output.fd, data, size, position.write_position)
             if done < 0:
@@ -281,6 +291,7 @@ cdef class DiskWriter:
         """Continue in the next file. The previous one stays open until the batch is published: it may have to be
         undone."""
         cdef DiskPosition position = self.position
+        position.write_unwritten()
         self.left_files.append(LeftFile.of(position.write_file, self.output))
         self.output = NULL
         position.write_file += 1
@@ -306,6 +317,8 @@ cdef class DiskWriter:
     cdef int undo(self, int64_t file, int64_t position) except -1:
         """Restore the state before the batch."""
         cdef LeftFile left
+        self.position.drop_unwritten(self.position.unwritten_size if self.left_files
+                                     else <size_t> (self.position.write_position - position))
         while self.left_files:
             if self.output is not NULL:
                 self.close_output()
@@ -377,6 +390,7 @@ cdef class DiskWriter:
     cpdef uint64_t request_sync(self) except? 0:
         """Return the ticket that covers everything appended so far; 0: there was nothing."""
         cdef DiskPosition position = self.position
+        position.write_unwritten()
         if self.unsynced and self.output is not NULL:
             if self.sync_ticket != position.syncer.open_ticket or self.sync_file != position.write_file:
                 self.sync_ticket = position.syncer.request(self.output)
@@ -397,6 +411,7 @@ cdef class DiskWriter:
         return self.is_written or len(self.left_files) > 0
 
     cdef int close_output(self) except -1:
+        self.position.drop_unwritten(self.position.unwritten_size)
         if self.output is not NULL:
             drop_file(self.output)
             self.output = NULL
