@@ -17,3 +17,10 @@ cdef class GuidFactory:
 
     cdef uint64_t next(self, int64_t now_ns) noexcept
     cdef uint64_t last(self) noexcept
+
+
+cdef inline uint64_t next_id(uint64_t id) noexcept:
+    """What a factory makes behind this one at the same time."""
+    if id & SEQUENCE_MAX == SEQUENCE_MAX:
+        return id - SEQUENCE_MAX + (<uint64_t> 1 << (NODE_BITS + SEQUENCE_BITS))
+    return id + 1
