@@ -125,8 +125,8 @@ cdef class TopicStore:
     # A message was put into all channels, into `only`, or (is_spread false, None) into its own queue.
     cdef int note_published(self, Message *message, bint is_spread, ChannelStore only) except -1
 
-    # A large MPUB whose messages go into the log in pieces, {size (4), body} one behind the other, before any of them is in
-    # a queue. Return its number; 0 = nothing is logged.
+    # A large MPUB whose messages go into the log in pieces, {size (4), body} one behind the other, before any of them is
+    # in a queue. Return its number; 0 = nothing is logged.
     cdef uint64_t begin_pieces(self) except? 0
 
     # Whether there is room for the next piece in this turn. OSError: there will be none.
@@ -136,8 +136,8 @@ cdef class TopicStore:
     cdef int note_piece(self, uint64_t mpub, uint64_t piece, int64_t published_ns, uint64_t first_id,
                         bytes bodies) except -1
 
-    # Its so many messages were put into all channels, or into the topic's own queue. The first one decides that the whole
-    # MPUB is kept. OSError: not in this turn.
+    # Its so many messages were put into all channels, or into the topic's own queue. The first one decides that the
+    # whole MPUB is kept. OSError: not in this turn.
     cdef int note_released(self, uint64_t mpub, uint64_t piece, uint64_t count, bint is_spread) except -1
 
     # All its pieces are released, or none ever will be.

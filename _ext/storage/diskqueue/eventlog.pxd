@@ -20,8 +20,7 @@ cdef enum RecordKind:
     HELD = 9            # {index (8), file (8), position (8), due (8)}: a deferred one in a file
     CLOSED = 10         # a clean stop: nothing before this counts
     BEGUN = 11          # subject = how many starts there were, this one included
-    PIECE = 12          # of a large MPUB, in no queue yet: {its number (8), the piece's (8), published (8), first id (8)},
-                        # then {size (4, big-endian), body} for each message
+    PIECE = 12          # of a large MPUB: {its number, the piece's, published, first id (8 each)}, then {size (4), body} ...
     RELEASED = 13       # {number of the MPUB (8), of the piece (8)}: its messages came into the queue
 
 cdef enum:
@@ -58,7 +57,7 @@ cdef class EventLog:
     cdef uint64_t missed_count       # records that it did not take, because it is full or failed
     cdef CheckpointFigures checkpoints
     cdef dict begun_mpubs            # number of a large MPUB -> the batch from which on it is needed
-    cdef dict released_mpubs         # number -> (the topic's, a batch behind its pieces); forgotten by the next checkpoint
+    cdef dict released_mpubs         # number -> (their subject, a batch behind the pieces), of those since a checkpoint
     cdef uint64_t newly_released     # since mark()
     cdef uint32_t mpub_count
 
