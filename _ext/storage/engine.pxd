@@ -125,7 +125,7 @@ cdef class TopicStore:
     # A message was put into all channels, into `only`, or (is_spread false, None) into its own queue.
     cdef int note_published(self, Message *message, bint is_spread, ChannelStore only) except -1
 
-    # A large MPUB whose messages go into the log in pieces, {size (4), body} one behind the other, before any of them is
+    # A large MPUB whose messages go into the log in pieces, {size (4), body} in a row, before any of them is
     # in a queue. Return its number; 0 = nothing is logged.
     cdef uint64_t begin_pieces(self) except? 0
 

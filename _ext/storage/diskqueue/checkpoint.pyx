@@ -234,7 +234,7 @@ cdef class DiskCheckpoint(Checkpoint):
         return 0
 
     cdef int put_mpubs(self) except -1:
-        """Large MPUBs of which some queue was perhaps seen with a part: a start goes on with the pieces in the log, even
+        """Those of which some queue was perhaps seen with a part: a start goes on with the pieces in the log, even
         if that does not say that any was released."""
         cdef char *out
         for mpub, (number, batch) in self.log.released_mpubs.items():

@@ -20,7 +20,7 @@ cdef enum RecordKind:
     HELD = 9            # {index (8), file (8), position (8), due (8)}: a deferred one in a file
     CLOSED = 10         # a clean stop: nothing before this counts
     BEGUN = 11          # subject = how many starts there were, this one included
-    PIECE = 12          # of a large MPUB: {its number, the piece's, published, first id (8 each)}, then {size (4), body} ...
+    PIECE = 12          # of a large MPUB: {numbers of it and the piece, published, first id}, then {size (4), body} ...
     RELEASED = 13       # {number of the MPUB (8), of the piece (8)}: its messages came into the queue
 
 cdef enum:
