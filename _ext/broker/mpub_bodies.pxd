@@ -2,6 +2,7 @@
 
 from libc.stdint cimport int64_t, uint64_t
 
+from nsqfast._ext.broker.large_mpub cimport LargeMpub
 from nsqfast._ext.broker.topic cimport Topic
 from nsqfast._ext.core.budget cimport Budget
 
@@ -16,14 +17,19 @@ cdef class Bodies:
     cdef uint64_t seen_count     # checked so far, later: put so far
     cdef Py_ssize_t offset       # behind what was checked, later: behind what was put
     cdef readonly bint is_checked
+    cdef LargeMpub large         # None = no piece of it was logged
 
     cdef int begin(self) except -1
     cdef bint check_some(self, Budget *budget) except -1
     cdef bint check_binary(self, Budget *budget) except -1
     cdef bint check_lines(self, Budget *budget) except -1
+    cdef bytes next_piece(self, uint64_t *count)
+    cdef bytes next_lines(self, uint64_t *count)
     cdef uint64_t put_next(self) except? 0
     cdef uint64_t put_lines(self, uint64_t count) except? 0
     cdef Py_ssize_t add_lines(self, uint64_t count, bint is_spread) except -1
 
 
 cdef Py_ssize_t skip_bodies(const char *data, uint64_t count) noexcept
+# The size of the next piece of a large MPUB, of which so many {size(4) body} are left: count becomes that of the piece.
+cdef Py_ssize_t piece_size(const char *data, uint64_t *count) noexcept

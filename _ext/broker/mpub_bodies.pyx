@@ -1,22 +1,26 @@
 """The bodies of one /mpub, as lines or each with its size before it, on their way into a topic.
 
     check ─► check ─► all valid: is_checked ─► put ─► put ─► is_done
-    a part of it each                          as a whole, or a very large one slice by slice
+    a part of it each          │               as a whole, or a very large one slice by slice
+                               └ with a log, a very large one: log_some ─► log_some ─► all logged ─► is_over
 
-A call of check lasts at most a part of a turn, and a slice is short; the rest follows in later turns.
+A call of check or log_some lasts at most a part of a turn, and a slice is short; the rest follows in later turns.
 """
 
-from cpython.bytes cimport PyBytes_AS_STRING
-from libc.string cimport memchr
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from libc.stdint cimport uint32_t
+from libc.string cimport memchr, memcpy
 
+from nsqfast._ext.broker.large_mpub cimport PIECE_COUNT_MAX, PIECE_SIZE_MAX
 from nsqfast._ext.broker.topic cimport SLICE_MAX
 from nsqfast._ext.core.budget cimport begin_part, is_spent
 from nsqfast._ext.core.clock cimport monotonic_ns, wall_ns
 from nsqfast._ext.core.limits cimport WHOLE_MAX
-from nsqfast._ext.core.message cimport get_be32
+from nsqfast._ext.core.message cimport get_be32, put_be32
 from nsqfast._ext.protocol.body cimport Body
 
 from nsqfast.errors import ProtocolError
+from nsqfast.wire.refusals import NotTakenError
 
 cdef enum:
     # A line is one unit of a part, and one more for each 4 KiB of it.
@@ -137,6 +141,84 @@ cdef class Bodies:
             self.offset += line_size + 1
         return total
 
+    # A large one with a commit log
+
+    def log_some(self):
+        """Bring a part of them into the log; return whether all are there, and on their way. NotTakenError: none is."""
+        cdef Budget budget = begin_part()
+        cdef uint64_t count = 0
+        cdef bytes piece
+        if self.large is None:
+            self.large = self.topic.begin_large(self.count)
+        while self.seen_count < self.count:
+            if not self.topic.may_add_piece(self.large):
+                return False
+            piece = self.next_piece(&count)
+            self.topic.add_piece(self.large, piece, count)
+            self.seen_count += count
+            if is_spent(&budget, <int64_t> count + (len(piece) >> UNIT_BITS)):
+                return False
+        self.topic.release_large(self.large)
+        return True
+
+    cdef bytes next_piece(self, uint64_t *count):
+        cdef Py_ssize_t size
+        count[0] = self.count - self.seen_count
+        if not self.is_binary:
+            return self.next_lines(count)
+        size = piece_size(self.data + self.offset, count)
+        self.offset += size
+        return self.data[self.offset - size:self.offset]
+
+    cdef bytes next_lines(self, uint64_t *count):
+        cdef const char *data = self.data
+        cdef Py_ssize_t start = self.offset, line_size, total = 0
+        cdef uint64_t seen = 0
+        cdef bytes piece
+        cdef char *out
+        while seen < min(count[0], <uint64_t> PIECE_COUNT_MAX):
+            line_size = line_length(data + self.offset, self.size - self.offset)
+            if seen and total + line_size > PIECE_SIZE_MAX:
+                break
+            total += 4 + line_size if line_size else 0
+            seen += line_size > 0
+            self.offset += line_size + 1
+        piece = PyBytes_FromStringAndSize(NULL, total)
+        out = PyBytes_AS_STRING(piece)
+        while start < self.offset:
+            line_size = line_length(data + start, self.size - start)
+            if line_size:
+                put_be32(out, <uint32_t> line_size)
+                memcpy(out + 4, data + start, line_size)
+                out += 4 + line_size
+            start += line_size + 1
+        count[0] = seen
+        return piece
+
+    def when_over(self, callback):
+        """Call callback() as soon as all of them are in the queues, or will never be."""
+        if self.large.is_over:
+            callback()
+        else:
+            self.large.on_over = callback
+
+    def leave(self):
+        """Nobody waits for them any more: of what is not on its way nothing is kept."""
+        if self.large is not None:
+            self.large.leave()
+
+    @property
+    def ticket(self):
+        """What an OK has to wait for; NotTakenError: they are not in the queues."""
+        if self.large.error is not None:
+            raise NotTakenError(self.large.error)
+        return self.large.ticket
+
+    @property
+    def is_logged(self):
+        """Whether the topic has a commit log."""
+        return self.topic.has_log
+
     @property
     def is_large(self):
         """Whether there are more than are put as a whole."""
@@ -151,6 +233,19 @@ cdef class Bodies:
 cdef Py_ssize_t line_length(const char *data, Py_ssize_t size) noexcept:
     cdef const char *newline = <const char *> memchr(data, c"\n", size)
     return size if newline is NULL else newline - data
+
+
+cdef Py_ssize_t piece_size(const char *data, uint64_t *count) noexcept:
+    cdef Py_ssize_t size = 0, following
+    cdef uint64_t seen = 0
+    while seen < min(count[0], <uint64_t> PIECE_COUNT_MAX):
+        following = 4 + <Py_ssize_t> get_be32(data + size)
+        if seen and size + following > PIECE_SIZE_MAX:
+            break
+        size += following
+        seen += 1
+    count[0] = seen
+    return size
 
 
 cdef Py_ssize_t skip_bodies(const char *data, uint64_t count) noexcept:

@@ -7,6 +7,7 @@ from libc.string cimport memcmp
 from nsqfast._ext.broker.deferrals cimport DeferredList
 from nsqfast._ext.broker.durability cimport Durability
 from nsqfast._ext.broker.fanout cimport Fanout
+from nsqfast._ext.broker.large_mpub cimport LargeMpub
 from nsqfast._ext.broker.message_queue cimport MessageQueue
 from nsqfast._ext.broker.takeover cimport Takeover
 from nsqfast._ext.core.clock cimport Clock
@@ -16,7 +17,7 @@ from nsqfast._ext.storage.engine cimport Closing, TopicStore
 
 
 cdef enum:
-    # A publish that is too large to be taken as a whole (WHOLE_MAX) is put in slices of so many messages.
+    # Without a commit log a publish that is too large for a turn (WHOLE_MAX) is put in slices of so many messages.
     SLICE_MAX = 1024
 
 
@@ -32,6 +33,7 @@ cdef class Topic(MessageQueue):
     cdef readonly bint exiting
     cdef bint is_deleted
     cdef uint64_t log_mark           # behind what was logged before the current put
+    cdef list large_mpubs            # LargeMpub, of those that are being released
     cdef bint has_log                # what happens is logged, and an OK waits for that
     cdef const char *name_start      # the UTF-8 of `name`, which keeps it
     cdef Py_ssize_t name_size
@@ -72,6 +74,13 @@ cdef class Topic(MessageQueue):
     cdef int keep(self, Message *message) except -1
     cdef int restore_deferred(self) except -1
     cdef bint begin_many(self, uint64_t count) except -1
+    cdef LargeMpub begin_large(self, uint64_t count)
+    cdef bint may_add_piece(self, LargeMpub mpub) except -1
+    cdef int add_piece(self, LargeMpub mpub, bytes bodies, uint64_t count) except -1
+    cdef int release_large(self, LargeMpub mpub) except -1
+    cdef uint64_t put_bodies(self, const char *data, uint64_t count, int64_t published_ns, uint64_t id,
+                             bint is_spread) except? 0
+    cdef int close_large(self, Closing closing) except -1
     cdef int break_off(self, uint64_t count, object error) except -1
     cdef int refuse(self, uint64_t count, object error) except -1
     cdef uint64_t finish_put(self, uint64_t count, uint64_t size, bint is_spread) except? 0

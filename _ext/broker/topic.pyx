@@ -10,9 +10,10 @@ from nsqfast._ext.broker.deferrals cimport begin_deferral
 from nsqfast._ext.broker.fanout cimport Fanout
 from nsqfast._ext.broker.takeover cimport AHEAD, PART_OVER, PASSED_ALL, PENDING, Progress, Takeover
 from nsqfast._ext.core.budget cimport Budget, begin_part, is_spent
+from nsqfast._ext.core.guid cimport next_id
 from nsqfast._ext.core.limits cimport DISK_RETRY_NS
 from nsqfast._ext.core.memory cimport MEMORY_SLOW
-from nsqfast._ext.core.message cimport Delivery, get_be32, message_drop, message_new
+from nsqfast._ext.core.message cimport Delivery, delivery_new, get_be32, message_drop, message_new
 from nsqfast._ext.storage.engine cimport disk_depth
 
 from nsqfast.wire.names import is_ephemeral
@@ -47,7 +48,7 @@ cdef class Topic(MessageQueue):
         self.backlog = self.store.own
         self.backlog.taker = self
         self.deferred = DeferredList(durability.store.broker_memory)
-        self.channel_list = []
+        self.channel_list, self.large_mpubs = [], []
         self.fanout = Fanout(self.store, self.channel_list)
         self.takeover = Takeover(durability, self.store, self.deferred, self.channel_list)
         self.channel_by_name = {}
@@ -108,6 +109,85 @@ cdef class Topic(MessageQueue):
         self.fanout.begin()
         self.log_mark = self.store.mark()
         return self.is_open() and self.fanout.fits_turn(count)
+
+    # -- a large MPUB of a topic with a commit log ---------------------------------------------------------------------
+
+    cdef LargeMpub begin_large(self, uint64_t count):
+        """NotTakenError, as from the next three; then nothing of it is kept."""
+        self.refuse_if_exiting()
+        self.admit(1, 0)
+        return LargeMpub(self.durability.timers, self.store, self.guid, self.durability.store.broker_memory,
+                         self.put_piece, count)
+
+    cdef bint may_add_piece(self, LargeMpub mpub) except -1:
+        """Whether storage takes another piece in this turn."""
+        self.refuse_if_exiting()
+        try:
+            return self.store.may_note_piece(mpub.number)
+        except OSError as error:
+            self.durability.store.health.refused(mpub.count)
+            raise NotTakenError(error_text(error), "commit_log") from None
+
+    cdef int add_piece(self, LargeMpub mpub, bytes bodies, uint64_t count) except -1:
+        try:
+            return mpub.add(bodies, count, self.clock.wall_ns())
+        except OSError as error:
+            self.durability.store.health.refused(mpub.count)
+            raise NotTakenError(error_text(error), "commit_log") from None
+
+    cdef int release_large(self, LargeMpub mpub) except -1:
+        """Let it go into the queues when the log has all pieces: a checkpoint may be ahead of the log."""
+        mpub.is_logged = True
+        self.durability.when_durable(mpub.ticket, mpub.release)
+        return 0
+
+    def put_piece(self, LargeMpub mpub not None):
+        """OSError, and of the first one NotTakenError: no queue has any of it."""
+        cdef uint64_t number, first_id, count, size, ticket
+        cdef int64_t published_ns
+        cdef bint is_spread
+        if not mpub.is_releasing:
+            self.refuse_if_exiting()
+        number, published_ns, first_id, count, bodies = mpub.pieces[0]
+        self.fanout.begin()
+        self.log_mark = self.store.mark()
+        is_spread = self.is_open() and self.fanout.fits_turn(count)
+        try:
+            size = self.put_bodies(<const char *> <bytes> bodies, count, published_ns, first_id, is_spread)
+            self.store.note_released(mpub.number, number, count, is_spread)
+            self.store.end(None)
+        except BaseException:
+            self.store.cut(self.log_mark)
+            self.fanout.roll_back()
+            raise
+        if not mpub.is_releasing:
+            self.large_mpubs.append(mpub)
+        ticket = self.finish_put(count, size, is_spread)
+        if len(mpub.pieces) == 1:
+            self.large_mpubs.remove(mpub)
+        mpub.drop_first(ticket)
+
+    cdef uint64_t put_bodies(self, const char *data, uint64_t count, int64_t published_ns, uint64_t id,
+                             bint is_spread) except? 0:
+        """Return the size of the bodies."""
+        cdef int64_t monotonic = self.clock.monotonic_ns()
+        cdef uint64_t _, total = 0
+        cdef Message *message
+        for _ in range(count):
+            message = message_new(self.account, data + 4, get_be32(data), published_ns, id)
+            if message is NULL:
+                raise MemoryError
+            try:
+                if is_spread:
+                    self.spread(message, monotonic)
+                else:
+                    self.keep(message)
+            finally:
+                message_drop(message)
+            total += get_be32(data)
+            data += 4 + get_be32(data)
+            id = next_id(id)
+        return total
 
     cdef int break_off(self, uint64_t count, object error) except -1:
         self.store.cut(self.log_mark)
@@ -337,11 +417,33 @@ cdef class Topic(MessageQueue):
         if closing is None:
             self.durability.store.disposal.free_queue_later(self.deferred.take_all())
             return None
+        self.close_large(closing)
         while self.deferred.queue.size:
             deferred = self.deferred.pop()
             closing.add_deferred(deferred, wall + <int64_t> deferred.message.defer_ms * 1000000)
         closing.end()
         return closing
+
+    cdef int close_large(self, Closing closing) except -1:
+        """What is left of those that are being released goes behind the topic's own messages."""
+        cdef LargeMpub mpub
+        cdef uint64_t _, count, id
+        cdef const char *data
+        cdef Message *message
+        for mpub in self.large_mpubs:
+            for _, published_ns, id, count, bodies in mpub.pieces:
+                data = <bytes> bodies
+                for _ in range(count):
+                    message = message_new(self.account, data + 4, get_be32(data), published_ns, id)
+                    if message is NULL:
+                        raise MemoryError
+                    closing.add(delivery_new(self.account, message))
+                    data += 4 + get_be32(data)
+                    id = next_id(id)
+            self.durability.timers.disarm(mpub)
+            mpub.leave()
+        self.large_mpubs = []
+        return 0
 
     cdef int delete(self) except -1:
         """Hide it at once, delete some of its channels now and the others in later turns."""
@@ -353,6 +455,9 @@ cdef class Topic(MessageQueue):
         self.channel_list.reverse()
         self.durability.store.disposal.free_queue_later(self.deferred.take_all())
         self.takeover.drop()
+        for mpub in self.large_mpubs:
+            (<LargeMpub> mpub).end("exiting")
+        self.large_mpubs = []
         self.backlog.delete()
         self.durability.store.disposal.deletion_count += 1
         return self.delete_some()

@@ -21,3 +21,10 @@ cdef class GuidFactory:
 
 # The end of the tick that the id is of, as Unix time.
 cdef int64_t time_of(uint64_t id) noexcept
+
+
+cdef inline uint64_t next_id(uint64_t id) noexcept:
+    """What a factory makes behind this one at the same time."""
+    if id & SEQUENCE_MAX == SEQUENCE_MAX:
+        return id - SEQUENCE_MAX + (<uint64_t> 1 << (NODE_BITS + SEQUENCE_BITS))
+    return id + 1

@@ -6,6 +6,7 @@ from libc.stdint cimport int64_t, uint64_t
 from nsqfast._ext.broker.channel cimport Channel, Outcome
 from nsqfast._ext.broker.consumer cimport Client, Consumer
 from nsqfast._ext.broker.deferral_end cimport DeferralEnd
+from nsqfast._ext.broker.large_mpub cimport LargeMpub
 from nsqfast._ext.broker.registry cimport Registry
 from nsqfast._ext.broker.topic cimport Topic
 from nsqfast._ext.core.clock cimport Clock
@@ -26,6 +27,7 @@ cdef class Session(Consumer):
     cdef Auth auth
     # What its connection sets and looks at.
     cdef bint is_blocked                      # the command at the front of the input waits; so do all behind it
+    cdef bint awaits_ok                       # so does what comes behind a SUB, until all answers were sent
     cdef bint is_broken                       # the input can no longer become a command
     cdef bint is_writable                     # the transport takes output
     cdef bint needs_tls                       # no command but IDENTIFY is allowed before the handshake
@@ -40,7 +42,8 @@ cdef class Session(Consumer):
     cdef Py_ssize_t more_units                # units that it takes besides those for its size
     cdef MpubScan scan
     cdef uint64_t sliced_count                # messages of a large MPUB that were put, while the rest waits for a turn
-    cdef Py_ssize_t sliced_size               # bytes before the next one, from the line's first; 0 = none were put
+    cdef Py_ssize_t sliced_size               # bytes before the next one, from the line's first; 0 = it was not begun
+    cdef LargeMpub large                      # the same with a commit log, on its way there or into the queues
     cdef DeferralEnd deferral_end             # of the command that is blocked; None = it has not begun
     # The client.
     cdef str remote_address
@@ -113,6 +116,9 @@ cdef class Session(Consumer):
     cdef int pay(self, uint64_t count) except -1
     cdef Py_ssize_t mpub(self, const char *data, Py_ssize_t size, Line *line) except -1
     cdef Py_ssize_t put_slices(self, const char *data, Line *line) except -1
+    cdef Py_ssize_t put_pieces(self, const char *data, Line *line) except -1
+    cdef bint log_pieces(self, const char *data) except -1
+    cdef int leave_large(self) except -1
     cdef bint mpub_head(self, const char *data, Py_ssize_t size, Line *line) except -1
     cdef bint mpub_bodies(self, const char *data, Py_ssize_t size, Py_ssize_t start) except -1
     cdef Py_ssize_t end_deferral(self, Line *line) except -1

@@ -123,6 +123,24 @@ cdef class TopicStore:
     # A message was put into all channels, into `only`, or (is_spread false, None) into its own queue.
     cdef int note_published(self, Message *message, bint is_spread, ChannelStore only) except -1
 
+    # A large MPUB whose messages go into the log in pieces, {size (4), body} in a row, before any of them is
+    # in a queue. Return its number; 0 = nothing is logged.
+    cdef uint64_t begin_pieces(self) except? 0
+
+    # Whether there is room for the next piece in this turn. OSError: there will be none.
+    cdef bint may_note_piece(self, uint64_t mpub) except -1
+
+    # Log a piece whose first message has that id, and the others those behind it. OSError if it is not taken.
+    cdef int note_piece(self, uint64_t mpub, uint64_t piece, int64_t published_ns, uint64_t first_id,
+                        bytes bodies) except -1
+
+    # Its so many messages were put into all channels, or into the topic's own queue. The first one decides that the
+    # whole MPUB is kept. OSError: not in this turn.
+    cdef int note_released(self, uint64_t mpub, uint64_t piece, uint64_t count, bint is_spread) except -1
+
+    # All its pieces are released, or none ever will be.
+    cdef int end_pieces(self, uint64_t mpub) except -1
+
     # The place behind what was noted, and back to it in the same turn.
     cdef uint64_t mark(self) noexcept
     cdef int cut(self, uint64_t mark) except -1
@@ -142,6 +160,9 @@ cdef class ChannelStore:
     # Its next messages, for take_next(): Message * with its lowest bit set, or Delivery * of one that came back.
     cdef Ring memory
     cdef Timed taker                 # is armed as soon as a pending read_next() can go on
+
+    # The ticket from which on it is kept that there is such a queue; 0 = it is kept, or never will be.
+    cdef uint64_t name_ticket(self) noexcept
 
     # Keep one more reference. False: it is full, keeps nothing on disk, and nobody waits for the message.
     # OSError: not kept.

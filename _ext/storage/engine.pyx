@@ -86,6 +86,22 @@ cdef class TopicStore:
     cdef int note_published(self, Message *message, bint is_spread, ChannelStore only) except -1:
         return 0
 
+    cdef uint64_t begin_pieces(self) except? 0:
+        return 0
+
+    cdef bint may_note_piece(self, uint64_t mpub) except -1:
+        return True
+
+    cdef int note_piece(self, uint64_t mpub, uint64_t piece, int64_t published_ns, uint64_t first_id,
+                        bytes bodies) except -1:
+        return 0
+
+    cdef int note_released(self, uint64_t mpub, uint64_t piece, uint64_t count, bint is_spread) except -1:
+        return 0
+
+    cdef int end_pieces(self, uint64_t mpub) except -1:
+        return 0
+
     cdef uint64_t mark(self) noexcept:
         return 0
 
@@ -103,6 +119,9 @@ cdef class TopicStore:
 
 
 cdef class ChannelStore:
+    cdef uint64_t name_ticket(self) noexcept:
+        return 0
+
     cdef bint put(self, Message *message, bint is_wanted) except -1:
         pass
 

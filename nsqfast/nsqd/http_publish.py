@@ -4,6 +4,7 @@ import asyncio
 import logging
 import re
 from collections.abc import Awaitable
+from functools import partial
 
 from nsqfast._ext.broker.mpub_bodies import Bodies
 from nsqfast._ext.broker.registry import Registry
@@ -95,16 +96,15 @@ class HttpPublisher:
             await _let_others()
         if not bodies.is_large:
             return self.when_durable(bodies.put())
-        errors: list[str | None] = []
+        if bodies.is_logged:
+            await _log(bodies)
+            return self.when_durable(bodies.ticket)
         slices = Slices()
         while True:
             ticket = bodies.put()
             if bodies.is_done:
-                break
-            if ticket:  # the ticket has no OK of its own, but its error is everyone's
-                self._registry.durability.when_durable(ticket, errors.append)
+                return self.when_durable(ticket)
             await slices.pause(SLICE_UNITS)
-        return self.when_durable(ticket, errors)
 
     def open_topic(self, name: str) -> Topic:
         """The topic to publish to, created if need be; HttpError while nothing is taken."""
@@ -188,6 +188,18 @@ class _Promise:
         self.response = OK if error is None else not_taken(NotTakenError(error))
         if self._future is not None and not self._future.done():
             self._future.set_result(self.response)
+
+
+async def _log(bodies: Bodies) -> None:
+    """Bring them into the commit log as a whole, and wait until they are in the queues."""
+    over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    try:
+        while not bodies.log_some():
+            await _let_others()
+        bodies.when_over(partial(over.set_result, None))
+        await over
+    finally:
+        bodies.leave()
 
 
 async def _let_others() -> None:

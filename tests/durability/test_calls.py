@@ -32,6 +32,7 @@ QUICK = [
     ("requeue-small-files", modes.ALWAYS, 32),
     ("pause-small-files", modes.ALWAYS, 32),
     ("start", modes.ALWAYS, 24),
+    ("large", modes.ALWAYS, 24),
     ("defer", modes.INTERVAL, 12),
 ]
 MODES = [modes.ALWAYS, modes.INTERVAL]

@@ -503,6 +503,61 @@ def test_an_mpub_is_there_as_a_whole_or_not(folder, open_scene, seed):
         scene.stop()
 
 
+def send_mpub(scene, bodies, topic=b"t"):
+    inner = len(bodies).to_bytes(4, "big") + b"".join(map(sized, bodies))
+    scene.producer.send(b"MPUB %s\n" % topic + sized(inner))
+
+
+LARGE = 40_000  # messages of an MPUB that takes many turns
+
+
+@pytest.mark.parametrize("seed", seeds("log large mpub", 6))
+def test_a_large_mpub_is_there_as_a_whole_or_not(folder, open_scene, seed):
+    """However many turns it takes, whatever is finished of it meanwhile, and whenever checkpoints come."""
+    dice = random.Random(seed)
+    counts = mmap.mmap(-1, 16)  # of the messages sent, and of those with an OK
+    flags = {"mem_queue_size": dice.choice([0, 1000]), "max_bytes_per_file": 500_000}
+    mode = dice.choice(MODES)
+    padding = b"." * dice.choice([0, 40])
+
+    def work(scene):
+        for name in "ab":
+            scene.channel(name)
+        taker = scene.consumer(b"b", rdy=500)
+        while True:
+            sent = int.from_bytes(counts[:8], "big")
+            bodies = [
+                b"%d%s" % (sent + part, padding) for part in range(dice.randrange(10_001, LARGE))
+            ]
+            counts[:8] = (sent + len(bodies)).to_bytes(8, "big")
+            send_mpub(scene, bodies)
+            answers = []
+            while not answers:
+                taker.finish(*taker.bodies())
+                answers = scene.answers(0) + scene.producer.decode_all()
+            assert answers == [OK]
+            counts[8:] = counts[:8]
+
+    for _ in range(4):
+        counts[:] = bytes(16)
+        play_killed(folder, mode, work, alarm_s=dice.uniform(0.05, 1), **flags)
+        sent, answered = (int.from_bytes(one, "big") for one in (counts[:8], counts[8:]))
+        scene = open_scene(mode, **flags)
+        while scene.topic().channels() and scene.topic().depth:
+            run_turn(scene.registry)
+        depths = {channel.name: channel.depth for channel in scene.topic().channels()}
+        count = depths.get("a", scene.topic().depth)
+        print(mode, sent, answered, depths)
+        assert count in (answered, sent)
+        assert depths.get("b", 0) <= count
+        if "a" in depths:
+            taker = scene.consumer(b"a", rdy=2500)
+            numbers = {int(body.removesuffix(padding)) for body in taker.take_all(count)}
+            assert numbers == set(range(count))
+        scene.registry.topics.delete("t")
+        scene.stop()
+
+
 def publish_at_last(scene, body):
     """A publisher that is faster than the disk is refused now and then, and tries again."""
     for _ in range(WAIT_S * 100):
@@ -678,6 +733,38 @@ def test_a_queue_is_named_whatever_is_in_the_batch(folder, open_scene, mode):
 
     play_killed(folder, mode, work)
     assert open_scene(mode).topic("new").depth == 1
+
+
+@pytest.mark.parametrize("names", [(b"t", b"c"), (b"t", b"e#ephemeral"), (b"new", b"c")], ids=str)
+@pytest.mark.parametrize("mode", MODES)
+def test_a_sub_that_makes_a_queue(folder, open_scene, mode, names):
+    """Its OK says that the queue is kept, and no message comes before that; a second one need not wait."""
+    topic, channel = names
+
+    def work(scene):
+        scene.publish(b"1", b"2", topic=b"t")
+        consumer = Producer(scene.registry)
+        consumer.send(b"SUB %s %s\nRDY 5\n" % names)
+        assert consumer.decode_all() == []
+        if topic == b"t":
+            scene.registry.timers.run(let_pass(0))
+        frames = []
+        for _ in range(WAIT_S * 20):
+            run_turn(scene.registry, 0.05)
+            frames += consumer.decode_all()
+            if len(frames) == (3 if topic == b"t" else 1):
+                break
+        assert frames[0] == OK
+        assert [data[26:] for _, data in frames[1:]] == ([b"1", b"2"] if topic == b"t" else [])
+        again = Producer(scene.registry)
+        again.send(b"SUB %s %s\n" % names)
+        assert again.receive() == [OK]
+
+    play_killed(folder, mode, work)
+    scene = open_scene(mode)
+    found = [(t, c) for t, c, _ in list_names(scene.registry) if t == topic.decode()]
+    assert found[0] == (topic.decode(), "")
+    assert found[1:] == ([(topic.decode(), "c")] if channel == b"c" else [])
 
 
 NEW = {"mem_queue_size": 0}  # all that is put goes to files at once

@@ -443,9 +443,9 @@ def test_a_large_mpub_on_a_durable_broker(tmp_path):
     registry.topics.close()
 
 
-@pytest.mark.parametrize("flags", [{}, {"durable": "always"}])
-def test_a_large_mpub_that_fails_keeps_what_was_put_before(tmp_path, flags):
-    registry = make_registry(tmp_path, 2000, mem_queue_size=0, max_bytes_per_file=100_000, **flags)
+def test_a_large_mpub_that_fails_keeps_what_was_put_before(tmp_path):
+    """Without a commit log."""
+    registry = make_registry(tmp_path, 2000, mem_queue_size=0, max_bytes_per_file=100_000)
     topic, peer = registry.topics.ensure("t"), Peer(registry)
     channel = topic.channel("c")
     obstacle = tmp_path / "t:c.diskqueue.000001.dat"
@@ -461,6 +461,65 @@ def test_a_large_mpub_that_fails_keeps_what_was_put_before(tmp_path, flags):
     assert channel.depth % 1024 == 0
     obstacle.rmdir()
     assert drain(registry, "c") == numbers(0, channel.depth or LARGE)[: channel.message_count]
+    registry.topics.close()
+
+
+def let_retry(registry, peer, seconds=1):
+    registry.timers.run(let_pass(seconds * SECOND_NS))
+    run(registry)
+    return sync(registry, peer)[0]
+
+
+@pytest.mark.parametrize("end", ["room", "leaves", "deleted"])
+def test_a_large_mpub_waits_for_a_disk_with_a_commit_log(tmp_path, end):
+    """The log has all of it, and a part is in the queue: it is tried again, whether its publisher is there or not."""
+    flags = {"mem_queue_size": 0, "max_bytes_per_file": 100_000, "durable": "always"}
+    registry = make_registry(tmp_path, 2000, **flags)
+    topic, peer = registry.topics.ensure("t"), Peer(registry)
+    channel = topic.channel("c")
+    obstacle = tmp_path / "t:c.diskqueue.000001.dat"
+    obstacle.mkdir()
+    peer.send(mpub(b"t", *numbers(0, LARGE)) + pub(b"t", b"behind"))
+    frames = []
+    for _ in range(8):
+        frames += let_retry(registry, peer)
+    assert frames == []
+    assert 0 < channel.depth < LARGE
+    if end == "leaves":
+        peer.close()
+    elif end == "deleted":
+        registry.topics.delete("t")
+        run(registry)
+        assert [kind for kind, _ in sync(registry, peer)[0]] == [1]
+    obstacle.rmdir()
+    if end != "deleted":
+        for _ in range(8):
+            frames += let_retry(registry, peer)
+        assert frames == ([OK, OK] if end == "room" else [])
+        assert drain(registry, "c") == numbers(0, LARGE) + ([b"behind"] if end == "room" else [])
+    registry.topics.close()
+
+
+@pytest.mark.parametrize("end", ["leaves", "deleted", "stops"])
+def test_a_large_mpub_that_is_not_in_the_log_as_a_whole(tmp_path, end):
+    """Nothing of it is kept."""
+    registry = make_registry(tmp_path, 2000, durable="always")
+    topic, peer = registry.topics.ensure("t"), Peer(registry)
+    peer.send(mpub(b"t", *numbers(0, LARGE)))
+    run(registry)
+    assert topic.message_count == 0
+    if end == "leaves":
+        peer.close()
+    elif end == "deleted":
+        registry.topics.delete("t")
+    if end != "stops":
+        for _ in range(8):
+            frames = let_retry(registry, peer)
+        assert [kind for kind, _ in frames] == []
+        assert registry.topics.ensure("t").depth == 0
+    registry.topics.close()
+    registry = make_registry(tmp_path, 2000, durable="always")
+    assert registry.topics.ensure("t").depth == 0
     registry.topics.close()
 
 

@@ -28,6 +28,7 @@ cdef class DiskCheckpoint(Checkpoint):
     cdef OpenFile *file
     cdef int64_t begun_ns
     cdef uint64_t begun              # the batch that was being filled at the beginning
+    cdef uint64_t pieces_end         # the batch behind the pieces of large MPUBs that were being released
     cdef uint64_t ticket             # of the fsyncs that it waits for
     cdef list places                 # (Backlog, index, file, position): where each began
     cdef Backlog backlog             # whose messages come now; None = nothing is kept of them
@@ -50,6 +51,7 @@ cdef class DiskCheckpoint(Checkpoint):
     cdef char *room(self, size_t size) except NULL
     cdef int encode(self) except -1
     cdef int write(self) except -1
+    cdef int put_mpubs(self) except -1
     cdef int end_file(self) except -1
     cdef bint is_synced(self) except -1
     cdef bint end(self, Budget *budget) except -1

@@ -25,7 +25,8 @@ from nsqfast._ext.core.clock cimport monotonic_ns, wall_ns
 from nsqfast._ext.core.message cimport message_drop, message_keep
 from nsqfast._ext.storage.diskqueue.deferred cimport kept_due
 from nsqfast._ext.storage.diskqueue.eventlog cimport (
-    HELD, HOLES, NAMED, NAMED_SIZE, PLACED, PUBLISHED, PUBLISHED_SIZE, get_number, put_number, put_place, put_published,
+    HELD, HOLES, NAMED, NAMED_SIZE, PLACED, PUBLISHED, PUBLISHED_SIZE, RELEASED, RELEASED_SIZE, get_number, put_number,
+    put_place, put_published,
 )
 from nsqfast._ext.storage.diskqueue.position cimport DiskPosition
 from nsqfast._ext.storage.diskqueue.reader cimport DiskReader, Spot
@@ -40,6 +41,8 @@ cdef enum:
     TAIL_SIZE = 16              # size of all before it, their CRC32C
     VERSION = 1
 
+# What RELEASED says of no piece, in `carried`.
+cdef uint64_t NO_PIECE = <uint64_t> -1
 cdef uint64_t MAGIC = 0x317972726163716E        # "nqcarry1", in this byte order
 
 log = logging.getLogger("nsqd")
@@ -52,7 +55,8 @@ cdef class DiskCheckpoint(Checkpoint):
         cdef char *head
         self.log, self.syncer, self.folder = event_log, syncer, folder
         self.begun_ns = monotonic_ns()
-        self.begun = event_log.ring.filling
+        self.begun = event_log.needed_by_mpubs()
+        event_log.forget_mpubs()
         self.places = []
         event_log.has_old_files = False
         fd = os.open(folder + "/carried.tmp", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
@@ -231,12 +235,24 @@ cdef class DiskCheckpoint(Checkpoint):
 
     cdef int end_file(self) except -1:
         cdef char *tail
+        self.put_mpubs()
         self.write()
         tail = self.room(TAIL_SIZE)
         put_number(tail, self.written)
         put_number(tail + 8, self.crc)
         self.write()
         self.ticket = max(self.ticket, self.syncer.request(self.file))
+        return 0
+
+    cdef int put_mpubs(self) except -1:
+        """Those of which some queue was perhaps seen with a part: a start goes on with the pieces in the log, even
+        if that does not say that any was released."""
+        cdef char *out
+        for mpub, (number, batch) in self.log.released_mpubs.items():
+            out = self.put(RELEASED, 0, number, RELEASED_SIZE)
+            put_number(out, mpub)
+            put_number(out + 8, NO_PIECE)
+            self.pieces_end = max(self.pieces_end, <uint64_t> batch)
         return 0
 
     # Its end
@@ -263,6 +279,10 @@ cdef class DiskCheckpoint(Checkpoint):
         if self.syncer.failed_ticket:
             # No later one proves that the data is on disk (see DiskPosition.has_failed).
             raise OSError(EIO, "a sync failed, and there is none until a restart")
+        if self.log.ring.committed < self.pieces_end:
+            # Of interval mode, where they are written.
+            self.log.ring.sync()
+            return False
         return self.syncer.done_ticket >= self.ticket
 
     cdef bint end(self, Budget *budget) except -1:

@@ -20,11 +20,15 @@ cdef enum RecordKind:
     HELD = 9            # {index (8), file (8), position (8), due (8)}: a deferred one in a file
     CLOSED = 10         # a clean stop: nothing before this counts
     BEGUN = 11          # subject = how many starts there were, this one included
+    PIECE = 12          # of a large MPUB: {numbers of it and the piece, published, first id}, then {size (4), body} ...
+    RELEASED = 13       # {number of the MPUB (8), of the piece (8)}: its messages came into the queue
 
 cdef enum:
-    # Flag of PUBLISHED: it went to all channels of the topic whose number is the subject.
+    # Flag of PUBLISHED and RELEASED: it went to all channels of the topic whose number is the subject.
     SPREAD = 1
     PUBLISHED_SIZE = 24
+    PIECE_HEAD_SIZE = 32
+    RELEASED_SIZE = 16
     NAMED_SIZE = 24
     # What a message takes of a batch beside its body.
     RECORD_OVERHEAD = 48
@@ -53,11 +57,19 @@ cdef class EventLog:
     cdef uint64_t marked_count       # of them when mark() was called
     cdef uint64_t missed_count       # records that it did not take, because it is full or failed
     cdef CheckpointFigures checkpoints
+    cdef dict begun_mpubs            # number of a large MPUB -> the batch from which on it is needed
+    cdef dict released_mpubs         # number -> (their subject, a batch behind the pieces), of those since a checkpoint
+    cdef uint64_t newly_released     # since mark()
+    cdef uint32_t mpub_count
 
     cdef char *append(self, uint8_t kind, uint8_t flags, uint16_t extra, uint32_t subject, size_t size) except? NULL
     cdef QueueLog add_queue(self, str name)
     cdef int admit(self, uint64_t count, uint64_t size) except -1
     cdef bint is_crowded(self) noexcept
+    cdef uint64_t begin_mpub(self)
+    cdef uint64_t needed_by_mpubs(self)
+    cdef int check_mpub(self, uint64_t mpub) except -1
+    cdef int forget_mpubs(self) except -1
     cdef uint64_t mark(self) noexcept
     cdef int cut(self, uint64_t mark) except -1
     cdef uint64_t ticket(self) noexcept
@@ -72,6 +84,9 @@ cdef class QueueLog:
     cdef uint64_t named_in           # the batch that has its name; 0 = an earlier start named it, or nobody did
 
     cdef bint publish(self, Message *message, uint16_t attempts, int64_t due_ns, bint is_spread) except -1
+    cdef int add_piece(self, uint64_t mpub, uint64_t piece, int64_t published_ns, uint64_t first_id,
+                       bytes bodies) except -1
+    cdef int release(self, uint64_t mpub, uint64_t piece, bint is_spread) except -1
     cdef int finish(self, uint64_t id, uint64_t index) except -1
     cdef bint take_over(self, Message *message, uint64_t index, uint16_t attempts, int64_t due_ns) except -1
     cdef int give_back(self, uint64_t id, uint16_t attempts, int64_t due_ns) except -1

@@ -21,6 +21,7 @@ cdef class EventLog:
         self.is_interval = ring.is_interval
         self.on_record = on_record
         self.unwritten = []
+        self.begun_mpubs, self.released_mpubs = {}, {}
 
     def begin(self, uint32_t life, uint32_t last_number):
         """Go on behind what was repeated."""
@@ -54,7 +55,7 @@ cdef class EventLog:
         if out is not NULL:
             memset(out, 0, NAMED_SIZE)
             memcpy(out + NAMED_SIZE, <const char *> text, len(text))
-            queue.named_in = self.ring.filling
+        queue.named_in = self.ring.filling
         return queue
 
     cdef int admit(self, uint64_t count, uint64_t size) except -1:
@@ -69,12 +70,39 @@ cdef class EventLog:
         """Whether publishers should wait until the disk has taken some: much gathers already."""
         return self.refusal is None and self.ring.used > self.ring.folder.quarter_size // 4
 
+    cdef uint64_t begin_mpub(self):
+        """Return its number, which no other one has until a clean stop."""
+        self.mpub_count += 1
+        number = <uint64_t> self.life << 32 | self.mpub_count
+        self.begun_mpubs[number] = self.ring.filling
+        return number
+
+    cdef uint64_t needed_by_mpubs(self):
+        """From which batch on a checkpoint that begins now leaves the log as it is."""
+        return min(self.begun_mpubs.values(), default=self.ring.filling)
+
+    cdef int check_mpub(self, uint64_t mpub) except -1:
+        """OSError if it cannot go on: no publish is taken, or the log is full and will be until this MPUB is gone."""
+        self.admit(1, 0)
+        if self.ring.is_full() and self.ring.needed_from >= <uint64_t> self.begun_mpubs[mpub]:
+            raise OSError(EAGAIN, "the commit log is behind, its disk is too slow")
+        return 0
+
+    cdef int forget_mpubs(self) except -1:
+        """A checkpoint begins: it will see all of those that are over by now."""
+        self.released_mpubs = {mpub: released for mpub, released in self.released_mpubs.items()
+                               if mpub in self.begun_mpubs}
+        return 0
+
     cdef uint64_t mark(self) noexcept:
-        self.marked_count = self.message_count
+        self.marked_count, self.newly_released = self.message_count, 0
         return self.ring.used
 
     cdef int cut(self, uint64_t mark) except -1:
         self.message_count = self.marked_count
+        if self.newly_released:
+            del self.released_mpubs[self.newly_released]
+            self.newly_released = 0
         return self.ring.cut(mark)
 
     cdef uint64_t ticket(self) noexcept:
@@ -141,6 +169,33 @@ cdef class QueueLog:
             put_published(out, message, due_ns)
             memcpy(out + PUBLISHED_SIZE, message.body, message.size)
         return out is not NULL
+
+    cdef int add_piece(self, uint64_t mpub, uint64_t piece, int64_t published_ns, uint64_t first_id,
+                       bytes bodies) except -1:
+        cdef size_t size = len(bodies)
+        cdef char *out
+        self.log.admit(1, PIECE_HEAD_SIZE + size)
+        out = self.log.append(PIECE, 0, 0, self.number, PIECE_HEAD_SIZE + size)
+        if out is not NULL:
+            put_number(out, mpub)
+            put_number(out + 8, piece)
+            put_number(out + 16, <uint64_t> published_ns)
+            put_number(out + 24, first_id)
+            memcpy(out + PIECE_HEAD_SIZE, <const char *> bodies, size)
+        return 0
+
+    cdef int release(self, uint64_t mpub, uint64_t piece, bint is_spread) except -1:
+        cdef char *out
+        if not self.log.ring.failed and self.log.ring.room() < RECORD_OVERHEAD:
+            raise OSError(EAGAIN, "the commit log is behind, its disk is too slow")
+        if mpub not in self.log.released_mpubs:
+            self.log.released_mpubs[mpub] = self.number, self.log.done()
+            self.log.newly_released = mpub
+        out = self.log.append(RELEASED, SPREAD if is_spread else 0, 0, self.number, RELEASED_SIZE)
+        if out is not NULL:
+            put_number(out, mpub)
+            put_number(out + 8, piece)
+        return 0
 
     cdef int finish(self, uint64_t id, uint64_t index) except -1:
         cdef char *out = self.log.append(FINISHED, 0, 0, self.number, 16)

@@ -50,11 +50,18 @@ cdef class Replay:
     cdef readonly uint64_t closed_in # the batch of that stop; 0 = it is not in the log
     cdef uint64_t sequence           # of the batch whose records are being repeated, and their number
     cdef uint64_t count
+    cdef dict pieces                 # (number of a large MPUB, of its piece) -> (the record's subject, its payload)
+    cdef set released                # numbers of those of which a piece was released
 
     cdef int apply(self, uint8_t kind, uint8_t flags, uint16_t extra, uint32_t subject, const char *data, size_t size,
                    uint64_t sequence) except -1
     cdef int name_queue(self, uint32_t number, const char *data, size_t size) except -1
     cdef int publish(self, ReplayedQueue queue, uint8_t flags, uint16_t attempts, const char *data,
                      size_t size) except -1
+    cdef int put(self, ReplayedQueue queue, bint is_spread, Message *message, uint16_t attempts,
+                 int64_t due_ns) except -1
+    cdef int release(self, ReplayedQueue queue, bint is_spread, bytes piece) except -1
+    cdef int end_mpubs(self, uint64_t life) except -1
+    cdef int end(self) except -1
     cdef int forget(self, ReplayedQueue queue) except -1
     cdef bint counts(self, ReplayedQueue queue) noexcept

@@ -9,11 +9,11 @@ it. All records are repeated in memory before the first queue is opened: a crash
 
 from libc.stdint cimport INT64_MAX
 
-from nsqfast._ext.core.guid cimport time_of
-from nsqfast._ext.core.message cimport delivery_free, delivery_new, message_drop, message_keep, message_new
+from nsqfast._ext.core.guid cimport next_id, time_of
+from nsqfast._ext.core.message cimport delivery_free, delivery_new, get_be32, message_drop, message_keep, message_new
 from nsqfast._ext.storage.diskqueue.eventlog cimport (
-    BEGUN, CLOSED, DELETED, EMPTIED, FINISHED, HELD, HOLES, NAMED, NAMED_SIZE, PLACED, PUBLISHED, PUBLISHED_SIZE,
-    RETURNED, SPREAD,
+    BEGUN, CLOSED, DELETED, EMPTIED, FINISHED, HELD, HOLES, NAMED, NAMED_SIZE, PIECE, PIECE_HEAD_SIZE, PLACED,
+    PUBLISHED, PUBLISHED_SIZE, RELEASED, RETURNED, SPREAD,
     get_number, get_place,
 )
 
@@ -119,6 +119,7 @@ cdef class Replay:
     def begin(self):
         self.by_number, self.by_name, self.spread_to = {}, {}, {}
         self.deleted = set()
+        self.pieces, self.released = {}, set()
         self.has_begun = False
 
     cdef int apply(self, uint8_t kind, uint8_t flags, uint16_t extra, uint32_t subject, const char *data, size_t size,
@@ -135,7 +136,7 @@ cdef class Replay:
             return 0
         if kind == BEGUN:
             self.life = subject
-            return 0
+            return self.end_mpubs(subject)
         if kind == NAMED:
             return self.name_queue(subject, data, size)
         queue = self.by_number.get(subject)
@@ -147,6 +148,13 @@ cdef class Replay:
             return 0    # it was deleted before the last checkpoint
         if kind == PUBLISHED:
             return self.publish(queue, flags, extra, data, size)
+        if kind == PIECE:
+            self.pieces[get_number(data), get_number(data + 8)] = subject, data[:size]
+            return 0
+        if kind == RELEASED:
+            self.released.add(get_number(data))
+            _, piece = self.pieces.pop((get_number(data), get_number(data + 8)), (0, None))
+            return 0 if piece is None else self.release(queue, flags & SPREAD, piece)
         if not self.counts(queue):
             return 0
         if kind == FINISHED:
@@ -196,25 +204,66 @@ cdef class Replay:
     cdef int publish(self, ReplayedQueue queue, uint8_t flags, uint16_t attempts, const char *data,
                      size_t size) except -1:
         cdef int64_t due_ns = <int64_t> get_number(data + 16)
-        cdef ReplayedQueue other
         cdef Message *message = message_new(
             self.memory.account, data + PUBLISHED_SIZE, <uint32_t> (size - PUBLISHED_SIZE), <int64_t> get_number(data),
             get_number(data + 8))
         if message is NULL:
             raise MemoryError
-        if message.id <= INT64_MAX:     # as all of NSQ's are
-            self.latest_ns = max(self.latest_ns, time_of(message.id))
         message.attempts = attempts
         try:
-            if not flags & SPREAD:
-                if self.counts(queue):
-                    queue.add(message, attempts, due_ns, self.sequence == 0)
-                return 0
-            for other in self.spread_to.get(queue.name, ()):
-                if self.counts(other):
-                    other.add(message, attempts, due_ns, False)
+            return self.put(queue, flags & SPREAD, message, attempts, due_ns)
         finally:
             message_drop(message)
+
+    cdef int put(self, ReplayedQueue queue, bint is_spread, Message *message, uint16_t attempts,
+                 int64_t due_ns) except -1:
+        cdef ReplayedQueue other
+        if message.id <= INT64_MAX:     # as all of NSQ's are
+            self.latest_ns = max(self.latest_ns, time_of(message.id))
+        if not is_spread:
+            return queue.add(message, attempts, due_ns, self.sequence == 0) if self.counts(queue) else 0
+        for other in self.spread_to.get(queue.name, ()):
+            if self.counts(other):
+                other.add(message, attempts, due_ns, False)
+        return 0
+
+    # Large MPUBs
+
+    cdef int release(self, ReplayedQueue queue, bint is_spread, bytes piece) except -1:
+        cdef const char *data = piece
+        cdef const char *end = data + len(piece)
+        cdef int64_t published_ns = <int64_t> get_number(data + 16)
+        cdef uint64_t id = get_number(data + 24)
+        cdef Message *message
+        data += PIECE_HEAD_SIZE
+        while data < end:
+            message = message_new(self.memory.account, data + 4, get_be32(data), published_ns, id)
+            if message is NULL:
+                raise MemoryError
+            try:
+                self.put(queue, is_spread, message, 0, 0)
+            finally:
+                message_drop(message)
+            data += 4 + get_be32(data)
+            id = next_id(id)
+        return 0
+
+    cdef int end_mpubs(self, uint64_t life) except -1:
+        """This life begins: of an earlier MPUB that was being released the topic gets the rest; of the others nothing
+        is kept."""
+        cdef ReplayedQueue queue
+        for key in [key for key in self.pieces if <uint64_t> key[0] >> 32 < life]:
+            number, piece = self.pieces.pop(key)
+            queue = self.by_number.get(number)
+            if key[0] in self.released and queue is not None:
+                self.release(queue, False, piece)
+        return 0
+
+    cdef int end(self) except -1:
+        """There are no more records: as if the next life had begun, which no checkpoint has seen."""
+        self.life += 1
+        self.end_mpubs(self.life)
+        self.life -= 1
         return 0
 
     cdef int forget(self, ReplayedQueue queue) except -1:

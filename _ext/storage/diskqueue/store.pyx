@@ -154,6 +154,7 @@ cdef class DiskStore(Store):
         while recovery.next(&record):
             replay.apply(record.kind, record.flags, record.extra, record.subject, record.payload, record.size,
                          record.sequence)
+        replay.end()
         return replay
 
     cdef int refuse_open_log(self) except -1:
@@ -423,6 +424,26 @@ cdef class DiskTopic(MemoryTopic):
                                           kept_due(due_ns, message.is_told) if message.defer_ms else 0, is_spread)
             # What goes from a topic's backlog to a channel was counted before.
             self.log.message_count += only is None
+        return 0
+
+    cdef uint64_t begin_pieces(self) except? 0:
+        return 0 if self.log is None else self.log.begin_mpub()
+
+    cdef bint may_note_piece(self, uint64_t mpub) except -1:
+        self.log.check_mpub(mpub)
+        return not self.log.is_crowded()
+
+    cdef int note_piece(self, uint64_t mpub, uint64_t piece, int64_t published_ns, uint64_t first_id,
+                        bytes bodies) except -1:
+        return (<Backlog> self.own).log.add_piece(mpub, piece, published_ns, first_id, bodies)
+
+    cdef int note_released(self, uint64_t mpub, uint64_t piece, uint64_t count, bint is_spread) except -1:
+        (<Backlog> self.own).log.release(mpub, piece, is_spread)
+        self.log.message_count += count
+        return 0
+
+    cdef int end_pieces(self, uint64_t mpub) except -1:
+        self.log.begun_mpubs.pop(mpub, None)
         return 0
 
     cdef uint64_t mark(self) noexcept:

@@ -164,9 +164,9 @@ class Publisher:
             self.client.command("PUB", self.topic, body=body)
             self._heard([body])
 
-    def mpub(self, *counts: int) -> None:
+    def mpub(self, *counts: int, size: int = 0) -> None:
         for count in counts:
-            bodies = self._bodies(count)
+            bodies = self._bodies(count, size)
             self.ledger.together(bodies)
             self.client.command("MPUB", self.topic, body=encode_messages(bodies))
             self._heard(bodies)

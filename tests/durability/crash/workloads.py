@@ -30,6 +30,7 @@ T, C = "t", "c"
 SMALL_FILES = ("--max-bytes-per-file=2048",)
 # Large bodies beside a workload: the smallest log is filled twice.
 FILLED_MIN = 160
+LARGE = 10_100  # messages: more than one turn takes
 SHORT_TIMEOUT = ("--msg-timeout=150ms",)
 
 
@@ -39,6 +40,18 @@ def publish(broker: Broker, ledger: Ledger, seed: int) -> None:
         publisher.pub(60)
         publisher.mpub(1, 30, 5, 80)
         publisher.window(200, 20)
+
+
+def large(broker: Broker, ledger: Ledger, seed: int) -> None:
+    """MPUBs that go into the log in many turns, to a topic, to its two channels, and while it is paused."""
+    with Publisher(broker, ledger, T, seed) as publisher:
+        publisher.mpub(LARGE, size=1)
+        broker.make(T, C, "d")
+        publisher.to(C, "d").mpub(LARGE, size=1)
+        broker.ask("/topic/pause", T)
+        publisher.mpub(LARGE, size=1)
+        broker.ask("/topic/unpause", T)
+        publisher.pub(5)
 
 
 def channels(broker: Broker, ledger: Ledger, seed: int) -> None:
@@ -309,6 +322,7 @@ def start(broker: Broker, ledger: Ledger, seed: int) -> None:
 WORKLOADS: dict[str, tuple[Workload, tuple[str, ...]]] = {
     "publish": (publish, ()),
     "publish-small-files": (publish, SMALL_FILES),
+    "large": (large, ()),
     "channels": (channels, ()),
     "finish": (finish, ()),
     "finish-small-files": (finish, SMALL_FILES),
