@@ -33,3 +33,6 @@ cdef class Bodies:
 cdef Py_ssize_t skip_bodies(const char *data, uint64_t count) noexcept
 # The size of the next piece of a large MPUB, of which so many {size(4) body} are left: count becomes that of the piece.
 cdef Py_ssize_t piece_size(const char *data, uint64_t *count) noexcept
+
+# Log what follows so many bytes and messages that were. False: the part is over, or storage takes no more in this turn.
+cdef bint log_pieces(Topic topic, LargeMpub mpub, const char *data, Py_ssize_t *size, uint64_t *done) except -1

@@ -235,6 +235,22 @@ cdef Py_ssize_t line_length(const char *data, Py_ssize_t size) noexcept:
     return size if newline is NULL else newline - data
 
 
+cdef bint log_pieces(Topic topic, LargeMpub mpub, const char *data, Py_ssize_t *size, uint64_t *done) except -1:
+    cdef Budget budget = begin_part()
+    cdef Py_ssize_t following = 0
+    cdef uint64_t count = 0
+    while done[0] < mpub.count:
+        if is_spent(&budget, <int64_t> count + (following >> UNIT_BITS)) or not topic.may_add_piece(mpub):
+            return False
+        count = mpub.count - done[0]
+        following = piece_size(data + size[0], &count)
+        topic.add_piece(mpub, data[size[0]:size[0] + following], count)
+        size[0] += following
+        done[0] += count
+    topic.release_large(mpub)
+    return True
+
+
 cdef Py_ssize_t piece_size(const char *data, uint64_t *count) noexcept:
     cdef Py_ssize_t size = 0, following
     cdef uint64_t seen = 0

@@ -32,7 +32,6 @@ cdef class Answers:
     cdef int accept(self, uint64_t ticket, str command, Topic topic, uint64_t message_count) except -1
     cdef int accept_with_id(self, uint64_t ticket, str command, Topic topic, uint64_t id) except -1
     cdef int send_kept(self, str command, bytes data) except -1
-    cdef int send_when(self, uint64_t ticket, str command, bytes data) except -1
     cdef int count(self, str topic_name, uint64_t message_count) except -1
     cdef int begin_entry(self, uint64_t ticket) except -1
     cdef int begin_group(self, uint64_t ticket, str command, Topic topic) except -1

@@ -62,17 +62,9 @@ cdef class Answers:
         cdef Tickets tickets = self.registry.durability.store.tickets()
         if not self.registry.settings.has_log:
             return self.send(FRAME_RESPONSE, data)
-        # What a log does not take any more has no ticket.
-        return self.send_when(tickets.open if tickets.error else tickets.last, command, data)
-
-    cdef int send_when(self, uint64_t ticket, str command, bytes data) except -1:
-        """Send a response when that ticket is done. ProtocolError: it never will be."""
-        cdef Tickets tickets = self.registry.durability.store.tickets()
-        if ticket <= tickets.done:
+        if tickets.last <= tickets.done:
             return self.send(FRAME_RESPONSE, data)
-        if tickets.error:
-            raise ProtocolError(f"E_{command}_FAILED", f"{command} failed the commit log cannot be written")
-        return self.append(ticket, command, encode(FRAME_RESPONSE, data), "", 0)
+        return self.append(tickets.last, command, encode(FRAME_RESPONSE, data), "", 0)
 
     cdef int count(self, str topic_name, uint64_t message_count) except -1:
         """So many more messages were published."""

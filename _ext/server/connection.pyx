@@ -310,9 +310,6 @@ cdef class BrokerConnection(Client):
         if self.session.answers.waiting_count == 0:
             if self.phase == PHASE_DRAINING:
                 self.shut()
-            elif self.session.awaits_ok:
-                self.session.awaits_ok = False
-                self.registry.turn.want_turn(self)
             elif self.at_eof and not self.session.is_blocked:
                 self.close()
         return 0

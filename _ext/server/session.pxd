@@ -27,7 +27,6 @@ cdef class Session(Consumer):
     cdef Auth auth
     # What its connection sets and looks at.
     cdef bint is_blocked                      # the command at the front of the input waits; so do all behind it
-    cdef bint awaits_ok                       # so does what comes behind a SUB, until all answers were sent
     cdef bint is_broken                       # the input can no longer become a command
     cdef bint is_writable                     # the transport takes output
     cdef bint needs_tls                       # no command but IDENTIFY is allowed before the handshake
@@ -115,9 +114,9 @@ cdef class Session(Consumer):
     cdef int accept(self, uint64_t ticket, str command, uint64_t count) except -1
     cdef int pay(self, uint64_t count) except -1
     cdef Py_ssize_t mpub(self, const char *data, Py_ssize_t size, Line *line) except -1
-    cdef Py_ssize_t put_slices(self, const char *data, Line *line) except -1
-    cdef Py_ssize_t put_pieces(self, const char *data, Line *line) except -1
-    cdef bint log_pieces(self, const char *data) except -1
+    cdef Py_ssize_t put_large(self, const char *data, Line *line) except -1
+    cdef uint64_t put_slices(self, const char *data) except? 0
+    cdef uint64_t put_pieces(self, const char *data) except? 0
     cdef int leave_large(self) except -1
     cdef bint mpub_head(self, const char *data, Py_ssize_t size, Line *line) except -1
     cdef bint mpub_bodies(self, const char *data, Py_ssize_t size, Py_ssize_t start) except -1

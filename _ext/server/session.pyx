@@ -18,7 +18,7 @@ from libc.string cimport memcmp
 
 from nsqfast._ext.broker.channel cimport DONE, EXITING, NOT_IN_FLIGHT, Outcome
 from nsqfast._ext.broker.consumer cimport GLOBAL, REGION_LOCAL, ZONE_LOCAL
-from nsqfast._ext.broker.mpub_bodies cimport piece_size, skip_bodies
+from nsqfast._ext.broker.mpub_bodies cimport log_pieces, skip_bodies
 from nsqfast._ext.broker.topic cimport SLICE_MAX
 from nsqfast._ext.core.budget cimport Budget, begin_part, begin_short_part, is_spent
 from nsqfast._ext.core.limits cimport (
@@ -100,9 +100,6 @@ cdef class Session(Consumer):
         if self.auth.error is not None:
             raise self.auth.error
         self.at_eof = at_eof
-        self.is_blocked = self.awaits_ok
-        if self.is_blocked:
-            return 0
         self.clock.stop()
         try:
             while size > 0 and (size >= self.need or at_eof) and self.answers.waiting_count <= PENDING_OK_MAX:
@@ -320,9 +317,7 @@ cdef class Session(Consumer):
         self.channel = channel
         self.state = STATE_SUBSCRIBED
         self.auth.watch(topic_name, name)
-        self.answers.send_when(max(topic.backlog.name_ticket(), channel.backlog.name_ticket()), "SUB", b"OK")
-        # No message may come before the OK, so neither may a RDY.
-        self.awaits_ok = self.is_blocked = self.answers.waiting_count > 0
+        self.answers.send(FRAME_RESPONSE, b"OK")
         return line.size
 
     cdef Py_ssize_t ready(self, Line *line) except -1:
@@ -558,7 +553,7 @@ cdef class Session(Consumer):
         if self.auth.is_required and self.scan.offset == 0 and not self.may_publish(line, "MPUB"):
             return 0
         if self.sliced_size:
-            return self.put_pieces(data, line) if self.topic.has_log else self.put_slices(data, line)
+            return self.put_large(data, line)
         self.check_open("MPUB")
         self.choose_topic(line)
         if self.scan.offset == 0 and not self.mpub_head(data, size, line):
@@ -566,7 +561,7 @@ cdef class Session(Consumer):
         if not self.mpub_bodies(data, size, line.size + 4) or self.must_wait():
             return 0
         if self.scan.count > WHOLE_MAX:
-            return self.put_pieces(data, line) if self.topic.has_log else self.put_slices(data, line)
+            return self.put_large(data, line)
         try:
             ticket = self.topic.publish_many(data + line.size + 8, self.scan.count)
         except NotTakenError as error:
@@ -577,73 +572,50 @@ cdef class Session(Consumer):
         self.accept(ticket, "MPUB", self.scan.count)
         return size
 
-    cdef Py_ssize_t put_slices(self, const char *data, Line *line) except -1:
-        """Publish a large MPUB as far as the part goes; 0 = the rest of it, and all behind it, wait for a later turn.
-        Messages put before an error stay, as in NSQ."""
-        cdef Budget budget = begin_part()
-        cdef Py_ssize_t size = 0
-        cdef uint64_t count = 0
+    cdef Py_ssize_t put_large(self, const char *data, Line *line) except -1:
+        """Publish a large MPUB as far as the part goes; 0 = its rest, and all behind it, wait for a later turn."""
+        cdef Py_ssize_t size
+        cdef uint64_t ticket = 0
         self.sliced_size = self.sliced_size or line.size + 8
         try:
-            while self.sliced_count < self.scan.count:
-                if is_spent(&budget, <int64_t> count):
-                    self.block_for_turn()
-                    return 0
-                count = min(<uint64_t> SLICE_MAX, self.scan.count - self.sliced_count)
-                self.topic.publish_many(data + self.sliced_size, count)
-                self.sliced_size += skip_bodies(data + self.sliced_size, count)
-                self.sliced_count += count
-            size = self.sliced_size
-        except NotTakenError as error:
-            raise publish_failed("MPUB", error) from None
-        finally:
-            if not self.is_blocked:
-                self.sliced_count = self.sliced_size = self.scan.offset = 0
-        self.accept(0, "MPUB", self.scan.count)
-        return size
-
-    cdef Py_ssize_t put_pieces(self, const char *data, Line *line) except -1:
-        """The same with a commit log, which has all of it before the first message is in a queue: it is taken as a
-        whole, or not at all."""
-        cdef LargeMpub mpub = self.large
-        cdef Py_ssize_t size = 0
-        self.sliced_size = self.sliced_size or line.size + 8
-        try:
-            if mpub is None:
-                mpub = self.large = self.topic.begin_large(self.scan.count)
-            if not mpub.is_logged and not self.log_pieces(data):
-                return 0
-            if not mpub.is_over:
-                mpub.waiter, self.is_blocked = self.client, True
-                return 0
-            if mpub.error is not None:
-                raise NotTakenError(mpub.error)
-            size = self.sliced_size
+            ticket = self.put_pieces(data) if self.topic.has_log else self.put_slices(data)
+            size = 0 if self.is_blocked else self.sliced_size
         except NotTakenError as error:
             raise publish_failed("MPUB", error) from None
         finally:
             if not self.is_blocked:
                 self.leave_large()
                 self.sliced_count = self.sliced_size = self.scan.offset = 0
-        self.accept(mpub.ticket, "MPUB", self.scan.count)
+        if size:
+            self.accept(ticket, "MPUB", self.scan.count)
         return size
 
-    cdef bint log_pieces(self, const char *data) except -1:
-        """False = the part is over, or storage takes no more in this turn."""
+    cdef uint64_t put_slices(self, const char *data) except? 0:
+        """Messages put before an error stay, as in NSQ."""
         cdef Budget budget = begin_part()
-        cdef Py_ssize_t size = 0
         cdef uint64_t count = 0
         while self.sliced_count < self.scan.count:
-            if is_spent(&budget, <int64_t> count + (size >> UNIT_BITS)) or not self.topic.may_add_piece(self.large):
+            if is_spent(&budget, <int64_t> count):
                 self.block_for_turn()
-                return False
-            count = self.scan.count - self.sliced_count
-            size = piece_size(data + self.sliced_size, &count)
-            self.topic.add_piece(self.large, data[self.sliced_size:self.sliced_size + size], count)
-            self.sliced_size += size
+                return 0
+            count = min(<uint64_t> SLICE_MAX, self.scan.count - self.sliced_count)
+            self.topic.publish_many(data + self.sliced_size, count)
+            self.sliced_size += skip_bodies(data + self.sliced_size, count)
             self.sliced_count += count
-        self.topic.release_large(self.large)
-        return True
+        return 0
+
+    cdef uint64_t put_pieces(self, const char *data) except? 0:
+        """It is taken as a whole, or not at all. Return the ticket that its OK waits for."""
+        cdef LargeMpub mpub = self.large
+        if mpub is None:
+            mpub = self.large = self.topic.begin_large(self.scan.count)
+        if not mpub.is_logged and not log_pieces(self.topic, mpub, data, &self.sliced_size, &self.sliced_count):
+            self.block_for_turn()
+        elif not mpub.is_over:
+            mpub.waiter, self.is_blocked = self.client, True
+        elif mpub.error is not None:
+            raise NotTakenError(mpub.error)
+        return mpub.ticket
 
     cdef int leave_large(self) except -1:
         cdef LargeMpub mpub = self.large

@@ -161,9 +161,6 @@ cdef class ChannelStore:
     cdef Ring memory
     cdef Timed taker                 # is armed as soon as a pending read_next() can go on
 
-    # The ticket from which on it is kept that there is such a queue; 0 = it is kept, or never will be.
-    cdef uint64_t name_ticket(self) noexcept
-
     # Keep one more reference. False: it is full, keeps nothing on disk, and nobody waits for the message.
     # OSError: not kept.
     cdef bint put(self, Message *message, bint is_wanted) except -1

@@ -119,9 +119,6 @@ cdef class TopicStore:
 
 
 cdef class ChannelStore:
-    cdef uint64_t name_ticket(self) noexcept:
-        return 0
-
     cdef bint put(self, Message *message, bint is_wanted) except -1:
         pass
 

@@ -735,38 +735,6 @@ def test_a_queue_is_named_whatever_is_in_the_batch(folder, open_scene, mode):
     assert open_scene(mode).topic("new").depth == 1
 
 
-@pytest.mark.parametrize("names", [(b"t", b"c"), (b"t", b"e#ephemeral"), (b"new", b"c")], ids=str)
-@pytest.mark.parametrize("mode", MODES)
-def test_a_sub_that_makes_a_queue(folder, open_scene, mode, names):
-    """Its OK says that the queue is kept, and no message comes before that; a second one need not wait."""
-    topic, channel = names
-
-    def work(scene):
-        scene.publish(b"1", b"2", topic=b"t")
-        consumer = Producer(scene.registry)
-        consumer.send(b"SUB %s %s\nRDY 5\n" % names)
-        assert consumer.decode_all() == []
-        if topic == b"t":
-            scene.registry.timers.run(let_pass(0))
-        frames = []
-        for _ in range(WAIT_S * 20):
-            run_turn(scene.registry, 0.05)
-            frames += consumer.decode_all()
-            if len(frames) == (3 if topic == b"t" else 1):
-                break
-        assert frames[0] == OK
-        assert [data[26:] for _, data in frames[1:]] == ([b"1", b"2"] if topic == b"t" else [])
-        again = Producer(scene.registry)
-        again.send(b"SUB %s %s\n" % names)
-        assert again.receive() == [OK]
-
-    play_killed(folder, mode, work)
-    scene = open_scene(mode)
-    found = [(t, c) for t, c, _ in list_names(scene.registry) if t == topic.decode()]
-    assert found[0] == (topic.decode(), "")
-    assert found[1:] == ([(topic.decode(), "c")] if channel == b"c" else [])
-
-
 NEW = {"mem_queue_size": 0}  # all that is put goes to files at once
 
 

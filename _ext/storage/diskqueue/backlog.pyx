@@ -157,9 +157,6 @@ cdef class Backlog(MemoryQueue):
     cdef int64_t depth(self) noexcept:
         return <int64_t> self.memory.size + self.disk.reader.depth
 
-    cdef uint64_t name_ticket(self) noexcept:
-        return 0 if self.log is None else self.log.named_in
-
     cdef bint put(self, Message *message, bint is_wanted) except -1:
         if has_room(self):
             remember(self, message)

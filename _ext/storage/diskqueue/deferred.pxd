@@ -9,7 +9,7 @@ from nsqfast._ext.storage.diskqueue.syncer cimport OpenFile, Syncer
 
 
 cdef enum:
-    MS_NS = 1000000
+    US_NS = 1000
 
 
 cdef struct Entry:
@@ -39,13 +39,13 @@ cdef class Deadlines:
 
 
 cdef inline int64_t kept_due(int64_t due_ns, bint is_told) noexcept:
-    """Return the time as it is kept on disk: whole milliseconds, and 1 ns more if a publisher was told the id."""
-    return (due_ns + MS_NS - 1) // MS_NS * MS_NS + is_told
+    """Return the time as it is kept on disk: whole microseconds, and 1 ns more if a publisher was told the id."""
+    return (due_ns + US_NS - 1) // US_NS * US_NS + is_told
 
 
 cdef inline bint was_told(int64_t due_ns) noexcept:
     """Earlier releases kept nanoseconds, and did not say."""
-    return due_ns % MS_NS != 0
+    return due_ns % US_NS != 0
 
 
 cdef Deadlines take_deadlines(str name, str path, bint is_kept)
