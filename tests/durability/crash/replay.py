@@ -142,7 +142,8 @@ def moments(
         log_writes = {log.SYNC_WRITE_BEGAN, log.SYNC_WRITE_ENDED}
         others = [n for n in boundaries if recording.calls[n].kind not in log_writes]
         chosen = choose(others, count_max // 2, seed)
-        left = sorted(set(boundaries) - set(others))
+        # In interval mode the log is written like any other file, and all of them are the others.
+        left = sorted(set(boundaries) - set(others)) or sorted(set(boundaries) - chosen)
         chosen |= choose(left, count_max - len(chosen), seed)
     disk = Disk(ext4_names=ext4_names)
     for number, call in enumerate(recording.calls):
