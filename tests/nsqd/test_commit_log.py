@@ -1,6 +1,7 @@
 """A broker with a commit log, from outside: its first publish, and what it says of the log."""
 
 import resource
+import signal
 
 import pytest
 
@@ -186,3 +187,6 @@ def test_a_log_that_has_failed(tmp_path):
             resource.RLIMIT_FSIZE,
             (resource.RLIM_INFINITY, resource.RLIM_INFINITY),
         )
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(50) == 1, server.stderr
+        server.kill()
