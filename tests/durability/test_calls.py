@@ -97,7 +97,10 @@ def test_a_log_that_syncs_nothing_as_a_control(examiner, tmp_path):
         if call.kind == log.SYNC_WRITE_BEGAN:
             call.kind = log.WRITTEN
     recording.calls = [call for call in recording.calls if call.kind != log.SYNC_WRITE_ENDED]
-    tally = examiner.examine(recording, 16, SEED)
+    # Early ones owe nothing yet, or all of it is in files that are synced.
+    end = len(recording.calls)
+    recording.only = range(end * 3 // 4, end)
+    tally = examiner.examine(recording, 64, SEED)
     print(f"\n{tally}")
     assert tally.lost_states.total() > 0
 

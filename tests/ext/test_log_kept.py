@@ -34,7 +34,8 @@ HOUR_S, HOUR_MS = 3600, 3_600_000
 OK = (0, b"OK")
 MODES = ("always", "interval")
 # Nothing is synced by time, so what is kept is what the kernel has.
-LONG = {"durable_interval_ns": 24 * HOUR_S * SECOND_NS}
+LONG_NS = 24 * HOUR_S * SECOND_NS
+LONG = {"durable_interval_ns": LONG_NS}
 
 
 class Scene:
@@ -868,3 +869,23 @@ def test_a_clean_stop_makes_a_new_channel_one_of_all(folder, open_scene):
     assert b"born" not in (folder / "t:new.diskqueue.meta.dat").read_bytes()
     play_killed(folder, "always", lambda scene: scene.commit(), **NEW)
     assert count_in(open_scene(**NEW), "new") == 1
+
+
+@pytest.mark.parametrize("mode", ["off", *MODES])
+def test_files_are_synced_by_their_size(folder, open_scene, mode):
+    """With a log a sync by the number of messages would only hold up the log's own."""
+    scene = open_scene(mode, mem_queue_size=0, sync_every=10, sync_timeout_ns=LONG_NS)
+    scene.channel()
+    store = scene.registry.durability.store
+
+    def count_syncs(count, size):
+        before = store.figures()[0]
+        for _ in range(count):
+            scene.publish(bytes(size))
+        with open(folder / "barrier", "wb") as file:
+            store.syncer.wait(store.syncer.request_fd(file.fileno()))
+        return store.figures()[0] - before - 1
+
+    count_syncs(1, 100)
+    assert (count_syncs(100, 100) > 0) == (mode == "off")
+    assert count_syncs(9, 1 << 20) > (mode != "off")

@@ -30,6 +30,7 @@ cdef class DiskWriter:
     cdef int64_t sync_every
     cdef bint is_ending                 # a clean stop has begun
     cdef int64_t unsynced               # records appended since the last request_sync
+    cdef int64_t synced_position        # where the write file ended then, or was opened
     cdef uint64_t sync_ticket           # covers all records appended before that
     cdef bint new_entry                 # a file was created since the directory was synced
     cdef int64_t sync_file              # the file whose data sync_ticket covers
@@ -77,6 +78,7 @@ cdef class DiskWriter:
     cdef int truncate_output(self) except -1
     cdef int count_records(self, int64_t file, int64_t position) except -1
     cdef int after_write(self) except -1
+    cdef bint has_much_unsynced(self) noexcept
     cpdef uint64_t request_sync(self) except? 0
     cdef int close_output(self) except -1
     cdef bint is_busy(self) noexcept

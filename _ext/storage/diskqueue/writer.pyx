@@ -32,6 +32,8 @@ cdef enum:
     BATCH_KEEP_SHORT = 65536
     # With a log a smaller record is written at the end of its turn.
     LATER_MAX = 16384
+    # With a log an fsync after so much spreads what a checkpoint would have to write; more of them hold up the log.
+    SPREAD_SIZE = 4194304
 
 
 log = logging.getLogger("nsqd")
@@ -251,6 +253,7 @@ cdef class DiskWriter:
         except OSError as error:
             raise position.syncer.health.fail("open", path, error.errno) from None
         self.output = position.syncer.open_file(fd)
+        self.synced_position = position.write_position
         return 0
 
     cdef int write_all(self) except -1:
@@ -381,11 +384,16 @@ cdef class DiskWriter:
                 self.reader.leave_read_files()
                 if position.cursor == self.reader.next_read:
                     position.move_cursor(self.reader.read_file, self.reader.read_position)
-            if self.sync_every > 0 and self.unsynced >= self.sync_every:
+            if self.has_much_unsynced():
                 self.request_sync()
         except OSError as error:
             log.error("DISKQUEUE(%s) failed to sync - %s", position.name, error)
         return 0
+
+    cdef bint has_much_unsynced(self) noexcept:
+        if self.position.log is not None:
+            return self.position.write_position - self.synced_position >= SPREAD_SIZE
+        return 0 < self.sync_every <= self.unsynced
 
     cpdef uint64_t request_sync(self) except? 0:
         """Return the ticket that covers everything appended so far; 0: there was nothing."""
@@ -395,6 +403,7 @@ cdef class DiskWriter:
             if self.sync_ticket != position.syncer.open_ticket or self.sync_file != position.write_file:
                 self.sync_ticket = position.syncer.request(self.output)
                 self.sync_file = position.write_file
+            self.synced_position = position.write_position
             if self.new_entry:
                 self.sync_ticket = position.syncer.request_folder(self.data_path)
                 self.new_entry = False
