@@ -8,6 +8,7 @@ from weakref import WeakSet
 cdef extern from "core/pool.h":
     Account *pool_make "nsq_pool_make"(void *owner)
     void pool_end "nsq_pool_end"(Account *account)
+    void pool_trim "nsq_pool_trim"(Account *account)
 
 # Of this process, for figures that tests look at.
 memories = WeakSet()
@@ -40,6 +41,10 @@ cdef class Memory:
     def is_full(self):
         """Whether buffers must not grow."""
         return self.account.level >= MEMORY_FULL
+
+    def release_free(self):
+        """Return to the system what drained queues, or a start, left behind."""
+        pool_trim(self.account)
 
     def used_bytes(self):
         """Bytes counted now."""

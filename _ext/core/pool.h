@@ -156,6 +156,14 @@ NSQ_SELDOM void nsq_pool_release(nsq_account *account, uint32_t count) {
     }
 }
 
+/* Returns all that is free to the kernel. */
+NSQ_SELDOM void nsq_pool_trim(nsq_account *account) {
+    nsq_pool_release(account, UINT32_MAX);
+#ifdef __GLIBC__
+    malloc_trim(0);
+#endif
+}
+
 /* Returns NULL without memory. */
 NSQ_SELDOM nsq_account *nsq_pool_make(PyObject *owner) {
     nsq_pool *pool = (nsq_pool *)calloc(1, sizeof(nsq_pool));

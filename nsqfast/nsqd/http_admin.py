@@ -1,7 +1,6 @@
 """What operators do over HTTP: topics and channels, settings, the drain, /debug; also /ping, /livez, /readyz, /info."""
 
 import asyncio
-import ctypes
 import gc
 import io
 import logging
@@ -97,6 +96,12 @@ class Admin:
         """Somebody knows that the run before was killed, and what it lost."""
         self._broker.run_file.acknowledge()
         return EMPTY
+
+    def free_memory(self, _request: Request) -> Response:
+        """Collect garbage and return free memory to the system."""
+        gc.collect()
+        self._registry.memory.release_free()
+        return plain_answer(200, "OK")
 
     def disconnect_client(self, request: Request) -> Response:
         """End the connection from this address; what was in flight to it is queued again."""
@@ -426,12 +431,3 @@ def set_block_rate(request: Request) -> Response:
     return plain_answer(
         400, f"invalid block rate : strconv.Atoi: parsing {quote(rate)}: invalid syntax"
     )
-
-
-def free_memory(_request: Request) -> Response:
-    """Collect garbage and return free pages to the system."""
-    gc.collect()
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
-    return plain_answer(200, "OK")

@@ -20,7 +20,6 @@ from nsqfast.nsqd.http_admin import (
     debug_heap,
     debug_index,
     debug_stacks,
-    free_memory,
     set_block_rate,
 )
 from nsqfast.nsqd.http_messages import MessageChanges
@@ -209,7 +208,7 @@ def _routes(
             "/debug/setblockrate",
             operators(set_block_rate, FORM_SIZE_MAX, need="everything"),
         ),
-        ("POST", "/debug/freememory", operators(free_memory, need="everything")),
+        ("POST", "/debug/freememory", operators(admin.free_memory, need="everything")),
     ):
         routes.router.add(method, pattern, replace(route, path=pattern))
     return routes

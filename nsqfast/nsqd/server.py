@@ -217,6 +217,8 @@ class Server:
             self._metadata.load()
         except OptionsError as error:
             raise OptionsError(f"failed to load metadata - {error}") from None
+        # What the commit log repeated has been in memory.
+        registry.memory.release_free()
         self._metadata.begin(loop)
         self.run_file = RunFile(folder, registry.topics)
         self.lookup = Lookup(registry.topics, self.options, self._credentials)
