@@ -889,3 +889,56 @@ def test_files_are_synced_by_their_size(folder, open_scene, mode):
     count_syncs(1, 100)
     assert (count_syncs(100, 100) > 0) == (mode == "off")
     assert count_syncs(9, 1 << 20) > (mode != "off")
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("meta", [None, b"", bytes(66)])
+def test_torn_records_of_a_queue_that_the_log_does_not_have(tmp_path, mode, meta):
+    """A power cut before the first sync: of the log, the metadata and some sectors there is nothing but zeros."""
+    Scene(tmp_path, mode).stop()
+
+    def record(number, body):
+        head = (26 + len(body)).to_bytes(4, "big") + (10**18 + number).to_bytes(8, "big") + bytes(2)
+        return head + b"%016x" % number + body
+
+    cut = record(1, b"first".ljust(479, b"x"))
+    assert len(cut) == 509
+    cut += bytes(3) + record(2, b"size in two sectors".ljust(300, b"x"))[3:]
+    cut += record(3, b"third")
+    hollow = record(4, b"fourth".ljust(600, b"x") + bytes(500)) + record(5, b"fifth")
+    for number, data in [(0, cut), (1, hollow), (4, record(6, b"sixth"))]:
+        (tmp_path / f"t:c.diskqueue.{number:06d}.dat").write_bytes(data)
+    if meta is not None:
+        (tmp_path / "t:c.diskqueue.meta.dat").write_bytes(meta)
+    scene = Scene(tmp_path, mode)
+    scene.channel()
+    got = [body[:5] for body, _ in scene.consumer().take(4)]
+    assert sorted(got) == [b"fifth", b"first", b"sixth", b"third"]
+    assert scene.counts() == (0, 4, 0)
+    scene.stop()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_start_after_an_empty_that_a_kill_cut_short(tmp_path, mode):
+    """Some of the files are gone, and the log does not say so: the others are read."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    flags = {"mem_queue_size": 0, "max_bytes_per_file": 500}
+    scene = Scene(folder, mode, **flags)
+    scene.channel()
+    scene.publish(*[b"old %d" % number for number in range(40)])
+    scene.stop()
+    scene = Scene(folder, mode, **flags)  # the log knows these files
+    before = set(folder.glob("t:c.*.0*.dat"))
+    scene.publish(*[b"new %d" % number for number in range(40)])
+    scene.commit()
+    assert len(set(folder.glob("t:c.*.0*.dat")) - before) > 2
+    killed = shutil.copytree(folder, tmp_path / "killed")
+    scene.stop()
+    removed = killed / "t:c.diskqueue.000001.dat"
+    gone = removed.read_bytes().count(b"old")
+    removed.unlink()
+    scene = Scene(killed, mode, **flags)
+    bodies = scene.consumer().bodies(80 - gone)
+    assert set(bodies) >= {b"new %d" % number for number in range(40)}
+    scene.stop()

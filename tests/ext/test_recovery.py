@@ -12,6 +12,8 @@ from nsqfast._ext.storage.diskqueue.ackfile import AckFile
 from nsqfast._ext.storage.diskqueue.queue import DiskQueue
 from nsqfast._ext.storage.diskqueue.recovery import parse_meta
 
+from support.seeds import seeds
+
 pytestmark = pytest.mark.usefixtures("quick_disk")
 
 BIG = 1 << 30
@@ -19,8 +21,8 @@ BIG = 1 << 30
 
 @pytest.fixture
 def queue_at(tmp_path, syncer):
-    def make(file_size_max=BIG):
-        return DiskQueue(str(tmp_path), "orders", syncer, file_size_max, 2500)
+    def make(file_size_max=BIG, folder=tmp_path):
+        return DiskQueue(str(folder), "orders", syncer, file_size_max, 2500)
 
     return make
 
@@ -63,12 +65,115 @@ HOLLOW = record(bytes(1000), 5)  # sectors of zeros, as a power failure leaves t
 HOLLOW_FIRST = [HOLLOW, *RECORDS]
 
 
-@pytest.mark.parametrize("meta", [None, ""])
+@pytest.mark.parametrize("meta", [None, "", "\0" * 66])
 def test_a_first_write_that_was_torn_is_left_out(tmp_path, queue_at, caplog, meta):
     """Its metadata reaches the disk before it is answered for, and so does the ack file: neither is there."""
     lay(tmp_path, meta, b"".join(HOLLOW_FIRST))
     assert bodies(queue_at()) == BODIES
     assert "leaving out a torn write of 1030 bytes at 0" in caplog.text
+
+
+@pytest.mark.parametrize("meta", ["", "\0" * 66])
+@pytest.mark.parametrize(
+    ("lost", "size"), [(3, 300), (3, 256 * 40), (2, 70_000), (3, 70_000), (1, 1 << 24)]
+)
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_a_record_that_lost_the_beginning_of_its_size_is_left_out(
+    tmp_path, queue_at, meta, lost, size, is_damaged
+):
+    """It stands in the sector before; what is left of the size is possible, but the body ends too early."""
+    start = 1024 - lost
+    torn = record(b"x" * size, 7)
+    assert int.from_bytes(torn[lost:4], "big") >= 26
+    before = record(b"y" * (start - SIZE - 30), 6)
+    if is_damaged:
+        before = before[: 512 - SIZE] + bytes(len(before) - 512 + SIZE)  # that sector is lost
+    data = b"".join(RECORDS) + before + bytes(lost) + torn[lost:] + b"".join(RECORDS)
+    lay(tmp_path, meta, data)
+    assert bodies(queue_at()) == [*BODIES, *([] if is_damaged else [before[30:]]), *BODIES]
+    assert torn[lost : lost + 300] in bad_path(tmp_path).read_bytes()
+
+
+NEXT = record(b"n" * 600, 8)
+
+
+@pytest.mark.parametrize("lost", [1, 2, 3])
+@pytest.mark.parametrize("size", [1, 20, 100, 463, 480])
+@pytest.mark.parametrize(
+    "left",
+    [
+        [],  # the file ends there
+        [(0, 0)],
+        [(0, 512)],
+        [(512, 1024)],
+        [(0, 512), (512, 1024)],
+    ],
+)
+@pytest.mark.parametrize("is_short", [False, True])
+def test_what_a_power_cut_left_of_the_next_record_proves_nothing_of_this_one(
+    tmp_path, queue_at, lost, size, left, is_short
+):
+    """Its size may stand in two sectors, too: it was synced, and the next one was not."""
+    size = min(size, 229) if lost == 3 else size
+    start = 512 - lost
+    data = record(b"y" * (start - 30), 1) + record(b"x" * size, 2)
+    end = len(data)
+    torn = bytearray(data + NEXT) if left else bytearray(data)
+    boundary = (end // 512 + 1) * 512
+    for first, last in left:
+        # Of the sectors from the one in which it begins on.
+        low, high = max(end, boundary - 512 + first), min(len(torn), boundary - 512 + last)
+        torn[low:high] = bytes(max(0, high - low))
+    lay(tmp_path, None, bytes(torn[: end + 400] if is_short else torn))
+    found = bodies(queue_at())
+    assert found[:2] == [b"y" * (start - 30), b"x" * size]
+    assert set(found[2:]) <= {b"n" * 600}
+
+
+@pytest.mark.parametrize("seed", seeds("torn writes", 12))
+def test_of_torn_writes_only_whole_records_are_delivered(tmp_path, queue_at, seed):
+    """Any sectors of writes that were not synced are zeros; what was synced before is there."""
+    print("seed", seed)
+    dice = random.Random(seed)
+    size_max, is_random = dice.choice([100, 700, 3000]), dice.random() < 0.5
+    texts, ends = [], [0]
+    queue = queue_at()
+    for number in range(400):
+        size = dice.randrange(8, size_max)
+        rest = dice.randbytes(size) if is_random else dice.choice([b"x", b"x", b"x", b"\0"]) * size
+        texts.append(b"%d." % number + rest)
+        queue.put(texts[-1], id=number, timestamp_ns=1_700_000_000_000_000_000 + number)
+        ends.append(data_path(tmp_path).stat().st_size)
+    whole = data_path(tmp_path).read_bytes()
+    del queue
+    for _ in range(10):
+        synced = dice.choice([0, dice.randrange(len(texts))])
+        keep_share = dice.choice([0.2, 0.5, 0.8, 0.95])
+        torn = bytearray(whole[: ends[synced]])
+        while synced < len(texts):
+            until = min(len(texts), synced + dice.choice([1, 1, 1, 5, 40]))
+            tear(dice, torn, whole, range(ends[synced], ends[until]), keep_share)
+            synced = until
+        count = ends.index(max(end for end in ends if whole[:end] == torn[:end]))
+        folder = tmp_path / "torn"
+        folder.mkdir(exist_ok=True)
+        for path in folder.iterdir():
+            path.unlink()
+        lay(folder, None, bytes(torn))
+        found = bodies(queue_at(folder=folder))
+        assert set(found) <= set(texts)
+        assert found[:count] == texts[:count]
+
+
+def tear(dice, torn, whole, write, keep_share):
+    """Some sectors of that write get to the file; zeros are where none before it did."""
+    at = write.start
+    while at < write.stop:
+        end = min(write.stop, (at // 512 + 1) * 512)
+        if dice.random() < keep_share:
+            torn += bytes(max(0, at - len(torn)))
+            torn[at:end] = whole[at:end]
+        at = end
 
 
 @pytest.mark.parametrize(

@@ -215,6 +215,7 @@ class BrokerLife:
         rdy = dice.choice([0, 1, 5, 50]) if rdy is None else rdy
         self.members[number] = Member(self.registry, number, topic, channel, rdy)
         self.turn()
+        self.wait_handed_over()
 
     def leave(self, number=None):
         if not self.members:
@@ -281,7 +282,8 @@ class BrokerLife:
         self.turn()
 
     def wait_handed_over(self):
-        """A topic hands over its backlog in several turns, and the disk may be asked for it."""
+        """A topic hands over its backlog in several turns, and the disk may be asked for it: until then an empty or
+        a new channel takes another part of it than the model says."""
         for topic in self.model.topics():
             if self.model.queues[topic, ""].is_paused or not self.model.channels(topic):
                 continue
@@ -325,6 +327,7 @@ class BrokerLife:
         self.note("made", topic, channel)
         self.registry.topics.ensure(topic).channel(channel)
         self.turn()
+        self.wait_handed_over()
 
     def drop_members(self, topic, channel):
         """Their channel is gone, and so are they."""
@@ -395,6 +398,7 @@ class BrokerLife:
         queue = queue.find_channel(channel) if channel else queue
         (queue.pause if is_paused else queue.unpause)()
         self.turn()
+        self.wait_handed_over()
         self.write_names()
 
     def write_names(self):

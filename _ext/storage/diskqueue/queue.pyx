@@ -49,7 +49,7 @@ cdef class DiskQueue(FileOwner):
         if logged is not None and not is_logged:
             logged.held = bytearray()   # these are other records now
         if found is None:
-            found = recover(name, self.position.prefix)
+            found = recover(name, self.position.prefix, queue_log is not None)
         self.position.open(found)
         self.position.log, self.position.was_logged = queue_log, queue_log is not None
         if queue_log is not None and queue_log.named_in and found.is_new and not self.position.unread:

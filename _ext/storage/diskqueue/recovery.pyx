@@ -35,7 +35,7 @@ cdef class Recovered:
     pass
 
 
-cdef Recovered recover(str name, str prefix):
+cdef Recovered recover(str name, str prefix, bint has_log):
     cdef bint is_new = is_untouched(prefix)
     meta = None if is_new else load_meta(name, prefix)
     cdef AckFile acks = None if is_new else AckFile.load(prefix + "acks.dat")
@@ -51,9 +51,10 @@ cdef Recovered recover(str name, str prefix):
                 # A power failure removed or damaged it: Go syncs its metadata before renaming it.
                 sealed = acks.sealed()
             acks.remove()
-        elif (meta is None or not meta[0]) and existing == [0]:
-            # Both are on disk before a first write is acknowledged, Go's metadata before a second file is begun: so it
-            # belongs to a broker that stopped in a crash before that.
+        elif (meta is None or not meta[0].strip("\0")) and (existing == [0] or has_log):
+            # Without a log both are on disk before a first write is acknowledged, Go's metadata before a second file is
+            # begun: so it belongs to a broker that stopped in a crash before that. With a log neither waits for it.
+            # Metadata of zeros is one whose size alone was written.
             sealed = (0, 0)
         found = start_over(name, prefix, existing, None if meta is None else meta[1], sealed)
     found.is_new = is_new
@@ -149,7 +150,9 @@ cdef Recovered resume_logged(str name, str prefix, ReplayedQueue logged):
         found.is_shorter = True
     elif not is_whole(prefix, cursor, written, min(end, written.position)):
         log.error("DISKQUEUE(%s) its files are shorter than the last checkpoint saw them, reading all of them", name)
-        found = start_over(name, prefix, segment_numbers(prefix), None, sealed)
+        # A start lists the folder once: those that were removed above are in its list.
+        existing = [number for number in segment_numbers(prefix) if os.path.exists(segment_path(prefix, number))]
+        found = start_over(name, prefix, existing, None, sealed)
         found.is_shorter = True
     else:
         found = make_recovered(mark_logged(prefix, logged), cursor, written, "" if meta is None else meta[0])
@@ -340,7 +343,8 @@ cdef list save_torn(str name, Segment segment, int64_t position, int64_t sealed)
         span = segment.next_record(position, previous)
         if span.end <= span.start:
             return torn
-        if span.start >= sealed and segment.is_hollow_at(span.start) and not segment.is_sealed_at(span.start):
+        if span.start >= sealed and (segment.is_cut_at(span.start) or (
+                segment.is_hollow_at(span.start) and not segment.is_sealed_at(span.start))):
             log.warning("DISKQUEUE(%s) %s: leaving out a torn write of %d bytes at %d", name, segment.path,
                         span.end - span.start, span.start)
             set_aside(name, segment, span.start, span.end)

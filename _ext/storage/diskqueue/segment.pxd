@@ -61,3 +61,5 @@ cdef class Segment(FileWindow):
     cdef const char *record(self, int64_t position, size_t *size) except? NULL
     cpdef bint is_hollow_at(self, int64_t position) except -1
     cpdef bint is_sealed_at(self, int64_t position) except -1
+    cpdef bint is_cut_at(self, int64_t position) except -1
+    cdef bint is_head_left(self, int64_t position) noexcept

@@ -34,6 +34,7 @@ cdef enum:
     PAGE_SIZE = 4096
     STEP_SIZE = 4096         # of a search for zeros
     SECTOR_SIZE = 512
+    ID_START = 14            # in a record
     # How often to retry a page that cannot be read though its sectors can.
     RETRIES_MAX = 3
 
@@ -340,6 +341,17 @@ cdef class FileWindow:
         return INT64_MAX
 
 
+cdef bint is_head_part(const char *head, int64_t start, int64_t end) noexcept nogil:
+    """Whether these bytes of a record's first ones are zeros, or can be such: of a size below 16 MiB, of an id."""
+    cdef int64_t i
+    if start >= end or is_zeros(head + start, end - start):
+        return True
+    for i in range(max(start, ID_START), end):
+        if not (c'0' <= head[i] <= c'9' or c'a' <= head[i] <= c'f'):
+            return False
+    return start > 0 or head[0] == 0
+
+
 @cython.final
 cdef class Segment(FileWindow):
     def __dealloc__(self):
@@ -477,6 +489,24 @@ cdef class Segment(FileWindow):
         cdef size_t size = 0
         cdef const char *record = self.record(position, &size)
         return record is not NULL and is_sealed(record, size)
+
+    cpdef bint is_cut_at(self, int64_t position) except -1:
+        """Whether a power cut may have taken the first bytes of the record's size, which stand in the sector before:
+        then it seems shorter, and ends amid its body."""
+        cdef int64_t size = SECTOR_SIZE - position % SECTOR_SIZE
+        cdef const char *data = self.at(position, RECORD_HEADER_SIZE)
+        if size >= RECORD_HEADER_SIZE or data is NULL or not is_zeros(data, size):
+            return False
+        return not self.is_head_left(self.end_of(position))
+
+    cdef bint is_head_left(self, int64_t position) noexcept:
+        """Whether there is what a power cut may leave of a record's head, the part in either sector or zeros, or the
+        end of the file."""
+        cdef int64_t size = min(RECORD_SIZE_MIN, self.size - position)
+        cdef int64_t middle = min(size, SECTOR_SIZE - position % SECTOR_SIZE)
+        cdef const char *data = self.at(position, size)
+        return size <= 0 or data is NULL or self.has_record_head(position) or (
+            is_head_part(data, 0, middle) and is_head_part(data, middle, size))
 
     def is_torn_at(self, int64_t position):
         """Whether the bytes there are the beginning of a record, or space that the file system gave to an unfinished
