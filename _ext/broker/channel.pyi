@@ -18,7 +18,6 @@ class Channel(MessageQueue):
     requeue_count: int
     timeout_count: int
     depth: int
-    backend_depth: int
     in_flight_count: int
     deferred_count: int
     taken_counts: tuple[int, int, int]

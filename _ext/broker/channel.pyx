@@ -16,7 +16,7 @@ from nsqfast._ext.core.limits cimport DISK_RETRY_NS
 from nsqfast._ext.core.memory cimport MEMORY_FULL, MEMORY_SLOW
 from nsqfast._ext.core.message cimport delivery_free
 from nsqfast._ext.storage.disposal cimport Disposal
-from nsqfast._ext.storage.engine cimport disk_depth, has_next, take_next
+from nsqfast._ext.storage.engine cimport has_next, take_next
 
 from nsqfast.wire.names import is_ephemeral
 from nsqfast.wire.refusals import NotTakenError
@@ -428,8 +428,8 @@ cdef class Channel(MessageQueue):
         cdef InFlightQueue queue
         cdef Disposal disposal = self.store.disposal
         for queue in self.in_flight_queues():
-            disposal.free_queue_later(queue.take_all())
-        disposal.free_heap_later(self.deferred)
+            disposal.free_later(queue.take_all())
+        disposal.free_later(self.deferred)
         self.table = InFlightTable(self.store.broker_memory)
         self.deferred = DeferredHeap(self.store.broker_memory)
         self.stored = StoredDeferrals(self.backlog, self.store.broker_memory)
@@ -512,10 +512,6 @@ cdef class Channel(MessageQueue):
     @property
     def depth(self):
         return self.backlog.depth()
-
-    @property
-    def backend_depth(self):
-        return disk_depth(self.backlog)
 
     @property
     def in_flight_count(self):

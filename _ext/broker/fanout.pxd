@@ -6,18 +6,12 @@ from nsqfast._ext.broker.channel cimport Channel
 from nsqfast._ext.core.message cimport Message
 from nsqfast._ext.storage.engine cimport TopicStore
 
-cdef enum:
-    # The most that is put into all channels at once, in messages to the memory of one; some milliseconds.
-    FAN_MAX = 32768
-
-
 cdef class Fanout:
     cdef TopicStore store
     cdef list channels     # Channel; the topic's own list
 
     cdef bint put(self, Message *message, int64_t now_ns) except -1
     cdef bint put_in_memory(self, Message *message, int64_t now_ns) except -1
-    cdef bint fits_turn(self, uint64_t count) except -1
     cdef int begin(self) except -1
     cdef int roll_back(self) except -1
 

@@ -29,13 +29,13 @@ cdef class Fanout:
             return True
         if message.defer_ms == 0 and self.put_in_memory(message, now_ns):
             return True
-        if not self.fits_turn(1):
+        if not self.store.fits(1):
             return False
         self.begin()
         try:
             for channel in self.channels:
                 channel.put(message, now_ns)
-            self.store.end(None)
+            self.store.end()
         except BaseException:
             self.roll_back()
             raise
@@ -47,7 +47,7 @@ cdef class Fanout:
         """The same in one pass, unless one of them writes to its disk."""
         cdef Channel channel, other
         for channel in self.channels:
-            if self.store.needs_write(channel.backlog):
+            if channel.backlog.needs_write():
                 break
             channel.put(message, now_ns)
             channel.message_count += 1
@@ -56,27 +56,23 @@ cdef class Fanout:
         for other in self.channels:
             if other is channel:
                 break
-            self.store.roll_back(other.backlog)
+            other.backlog.roll_back()
             other.message_count -= 1
         return False
-
-    cdef bint fits_turn(self, uint64_t count) except -1:
-        """Whether so many messages may go to all channels at once; meanwhile no other client is served."""
-        return self.store.fits(count, FAN_MAX)
 
     cdef int begin(self) except -1:
         """Let the queues gather what is put until the store's end() or roll_back()."""
         cdef Channel channel
         for channel in self.channels:
             channel.fresh = NULL
-        return self.store.begin(None)
+        return self.store.begin()
 
     cdef int roll_back(self) except -1:
         """Undo everything since begin(); no consumer saw it yet."""
         cdef Channel channel
         for channel in self.channels:
             drop_fresh(channel)
-        return self.store.roll_back(None)
+        return self.store.roll_back()
 
 cdef int drop_fresh(Channel channel) except -1:
     """Drop what the current put deferred in the channel."""

@@ -41,7 +41,8 @@ cdef class LargeMpub(Timed):
         self.piece_count += 1
         self.ticket = self.store.ticket()
         self.size += len(bodies)
-        return charge_size(self.account, len(bodies))
+        charge(self.account, len(bodies))
+        return 0
 
     def release(self, str error):
         """The log has all pieces, unless there is an error."""
@@ -76,7 +77,7 @@ cdef class LargeMpub(Timed):
         cdef int64_t size = len(self.pieces.popleft()[4])
         self.ticket = ticket
         self.size -= size
-        charge_size(self.account, -size)
+        charge(self.account, -size)
         return 0 if self.pieces else self.end(None)
 
     cdef int end(self, str error) except -1:
@@ -86,7 +87,7 @@ cdef class LargeMpub(Timed):
         self.is_over, self.error = True, error
         self.timers.disarm(self)
         self.store.end_pieces(self.number)
-        charge_size(self.account, -self.size)
+        charge(self.account, -self.size)
         self.size = 0
         self.pieces.clear()
         on_over, self.on_over, self.waiter, self.put_piece = self.on_over, None, None, None
@@ -98,8 +99,3 @@ cdef class LargeMpub(Timed):
         """Its publisher is gone."""
         self.waiter = self.on_over = None
         return 0 if self.is_releasing else self.end("its publisher left")
-
-
-cdef int charge_size(Account *account, int64_t size) except -1:
-    charge(account, size)
-    return 0

@@ -23,7 +23,6 @@ cdef class Bodies:
     cdef bint check_some(self, Budget *budget) except -1
     cdef bint check_binary(self, Budget *budget) except -1
     cdef bint check_lines(self, Budget *budget) except -1
-    cdef bytes next_piece(self, uint64_t *count)
     cdef bytes next_lines(self, uint64_t *count)
     cdef uint64_t put_next(self) except? 0
     cdef uint64_t put_lines(self, uint64_t count) except? 0
@@ -34,5 +33,7 @@ cdef Py_ssize_t skip_bodies(const char *data, uint64_t count) noexcept
 # The size of the next piece of a large MPUB, of which so many {size(4) body} are left: count becomes that of the piece.
 cdef Py_ssize_t piece_size(const char *data, uint64_t *count) noexcept
 
-# Log what follows so many bytes and messages that were. False: the part is over, or storage takes no more in this turn.
-cdef bint log_pieces(Topic topic, LargeMpub mpub, const char *data, Py_ssize_t *size, uint64_t *done) except -1
+# Log what follows so many bytes and messages that were; `lines`: these keep the place. False: the part is over, or
+# storage takes no more in this turn.
+cdef bint log_pieces(Topic topic, LargeMpub mpub, const char *data, Py_ssize_t *size, uint64_t *done,
+                     Bodies lines=*) except -1

@@ -122,7 +122,7 @@ cdef class Bodies:
         cdef bint is_spread = topic.begin_many(count)
         try:
             size = self.add_lines(count, is_spread)
-            topic.store.end(None)
+            topic.store.end()
         except BaseException as error:
             topic.break_off(count, error)
         return topic.finish_put(count, size, is_spread)
@@ -145,30 +145,10 @@ cdef class Bodies:
 
     def log_some(self):
         """Bring a part of them into the log; return whether all are there, and on their way. NotTakenError: none is."""
-        cdef Budget budget = begin_part()
-        cdef uint64_t count = 0
-        cdef bytes piece
         if self.large is None:
             self.large = self.topic.begin_large(self.count)
-        while self.seen_count < self.count:
-            if not self.topic.may_add_piece(self.large):
-                return False
-            piece = self.next_piece(&count)
-            self.topic.add_piece(self.large, piece, count)
-            self.seen_count += count
-            if is_spent(&budget, <int64_t> count + (len(piece) >> UNIT_BITS)):
-                return False
-        self.topic.release_large(self.large)
-        return True
-
-    cdef bytes next_piece(self, uint64_t *count):
-        cdef Py_ssize_t size
-        count[0] = self.count - self.seen_count
-        if not self.is_binary:
-            return self.next_lines(count)
-        size = piece_size(self.data + self.offset, count)
-        self.offset += size
-        return self.data[self.offset - size:self.offset]
+        return log_pieces(self.topic, self.large, self.data, &self.offset, &self.seen_count,
+                          None if self.is_binary else self)
 
     cdef bytes next_lines(self, uint64_t *count):
         cdef const char *data = self.data
@@ -235,17 +215,24 @@ cdef Py_ssize_t line_length(const char *data, Py_ssize_t size) noexcept:
     return size if newline is NULL else newline - data
 
 
-cdef bint log_pieces(Topic topic, LargeMpub mpub, const char *data, Py_ssize_t *size, uint64_t *done) except -1:
+cdef bint log_pieces(Topic topic, LargeMpub mpub, const char *data, Py_ssize_t *size, uint64_t *done,
+                     Bodies lines=None) except -1:
     cdef Budget budget = begin_part()
     cdef Py_ssize_t following = 0
     cdef uint64_t count = 0
+    cdef bytes piece
     while done[0] < mpub.count:
         if is_spent(&budget, <int64_t> count + (following >> UNIT_BITS)) or not topic.may_add_piece(mpub):
             return False
         count = mpub.count - done[0]
-        following = piece_size(data + size[0], &count)
-        topic.add_piece(mpub, data[size[0]:size[0] + following], count)
-        size[0] += following
+        if lines is not None:
+            piece = lines.next_lines(&count)
+            following = len(piece)
+        else:
+            following = piece_size(data + size[0], &count)
+            piece = data[size[0]:size[0] + following]
+            size[0] += following
+        topic.add_piece(mpub, piece, count)
         done[0] += count
     topic.release_large(mpub)
     return True

@@ -27,7 +27,7 @@ cdef class Shutdown:
         cdef Topic topic
         cdef Channel channel
         for topic in self.topics:
-            topic.complete()
+            topic.takeover.complete()
             for channel in topic.channels():
                 self.closings.append((f"{topic.name}:{channel.name}", channel.close()))
                 yield channel.backlog

@@ -9,12 +9,12 @@ parts: a batch whose records are not finished is passed on again. So it is small
 
 from libc.stdlib cimport free, malloc
 
-from nsqfast._ext.broker.fanout cimport FAN_MAX, drop_fresh
+from nsqfast._ext.broker.fanout cimport drop_fresh
 from nsqfast._ext.core.budget cimport begin_part, is_spent
 from nsqfast._ext.core.clock cimport monotonic_ns
 from nsqfast._ext.core.memory cimport MEMORY_SLOW
 from nsqfast._ext.core.message cimport delivery_free
-from nsqfast._ext.storage.engine cimport disk_depth, take_next
+from nsqfast._ext.storage.engine cimport FAN_MAX, disk_depth, take_next
 
 cdef enum:
     # Messages of a batch: they share the cost of each channel's write.
@@ -112,7 +112,7 @@ cdef class Takeover:
         if self.has_records:
             self.store.note_copies(self.backlog, channel.backlog)
         self.put_count = 0
-        return units + (WRITE_UNITS if self.store.needs_write(channel.backlog) else 0)
+        return units + (WRITE_UNITS if channel.backlog.needs_write() else 0)
 
     cdef int piece_end(self) noexcept:
         """Up to which message the next put goes: a log has room for so much."""
@@ -131,15 +131,16 @@ cdef class Takeover:
             size += self.batch[i].message.size
         self.store.admit(<uint64_t> (end - self.put_count), size)
         channel.fresh = NULL
-        self.store.begin(channel.backlog)
+        channel.backlog.begin()
         try:
             for i in range(self.put_count, end):
                 channel.put(self.batch[i].message, now_ns)
-            self.store.end(channel.backlog)
+            channel.backlog.write()
+            channel.backlog.confirm()
             for i in range(self.put_count, end):
                 self.store.note_published(self.batch[i].message, False, channel.backlog)
         except BaseException:
-            self.store.roll_back(channel.backlog)
+            channel.backlog.roll_back()
             drop_fresh(channel)
             raise
         channel.message_count += <uint64_t> (end - self.put_count)

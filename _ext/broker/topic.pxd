@@ -59,7 +59,6 @@ cdef class Topic(MessageQueue):
                           bint is_told=*) except? 0
     cdef uint64_t publish_many(self, const char *data, uint64_t count) except? 0
     cdef Closing close(self)
-    cdef int complete(self) except -1
     cdef int delete(self) except -1
     cdef int delete_some(self) except -1
     cdef int delete_last(self) except -1
@@ -82,7 +81,7 @@ cdef class Topic(MessageQueue):
                              bint is_spread) except? 0
     cdef int close_large(self, Closing closing) except -1
     cdef int break_off(self, uint64_t count, object error) except -1
-    cdef int refuse(self, uint64_t count, object error) except -1
+    cdef int refuse(self, uint64_t count, object error, str kind=*) except -1
     cdef uint64_t finish_put(self, uint64_t count, uint64_t size, bint is_spread) except? 0
     cdef int pump_channels(self) except -1
     cdef int on_deadline(self, int64_t now_ns) except -1

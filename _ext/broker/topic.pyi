@@ -12,7 +12,6 @@ class Topic(MessageQueue):
     paused: bool
     exiting: bool
     depth: int
-    backend_depth: int
     def __init__(
         self,
         name: str,

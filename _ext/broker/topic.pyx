@@ -14,7 +14,6 @@ from nsqfast._ext.core.guid cimport next_id
 from nsqfast._ext.core.limits cimport DISK_RETRY_NS
 from nsqfast._ext.core.memory cimport MEMORY_SLOW
 from nsqfast._ext.core.message cimport Delivery, delivery_new, get_be32, message_drop, message_new
-from nsqfast._ext.storage.engine cimport disk_depth
 
 from nsqfast.wire.names import is_ephemeral
 from nsqfast.wire.refusals import NotTakenError
@@ -96,7 +95,7 @@ cdef class Topic(MessageQueue):
                 self.add(data + 4, size, 0, False, wall, monotonic, is_spread, False)
                 data += 4 + size
                 total += size
-            self.store.end(None)
+            self.store.end()
         except BaseException as error:
             self.break_off(count, error)
         return self.finish_put(count, total, is_spread)
@@ -108,7 +107,7 @@ cdef class Topic(MessageQueue):
             self.admit(count, <uint64_t> self.durability.settings.max_body_size)
         self.fanout.begin()
         self.log_mark = self.store.mark()
-        return self.is_open() and self.fanout.fits_turn(count)
+        return self.is_open() and self.store.fits(count)
 
     # -- a large MPUB of a topic with a commit log ---------------------------------------------------------------------
 
@@ -125,15 +124,13 @@ cdef class Topic(MessageQueue):
         try:
             return self.store.may_note_piece(mpub.number)
         except OSError as error:
-            self.durability.store.health.refused(mpub.count)
-            raise NotTakenError(error_text(error), "commit_log") from None
+            self.refuse(mpub.count, error, "commit_log")
 
     cdef int add_piece(self, LargeMpub mpub, bytes bodies, uint64_t count) except -1:
         try:
             return mpub.add(bodies, count, self.clock.wall_ns())
         except OSError as error:
-            self.durability.store.health.refused(mpub.count)
-            raise NotTakenError(error_text(error), "commit_log") from None
+            self.refuse(mpub.count, error, "commit_log")
 
     cdef int release_large(self, LargeMpub mpub) except -1:
         """Let it go into the queues when the log has all pieces: a checkpoint may be ahead of the log."""
@@ -151,11 +148,11 @@ cdef class Topic(MessageQueue):
         number, published_ns, first_id, count, bodies = mpub.pieces[0]
         self.fanout.begin()
         self.log_mark = self.store.mark()
-        is_spread = self.is_open() and self.fanout.fits_turn(count)
+        is_spread = self.is_open() and self.store.fits(count)
         try:
             size = self.put_bodies(<const char *> <bytes> bodies, count, published_ns, first_id, is_spread)
             self.store.note_released(mpub.number, number, count, is_spread)
-            self.store.end(None)
+            self.store.end()
         except BaseException:
             self.store.cut(self.log_mark)
             self.fanout.roll_back()
@@ -196,9 +193,10 @@ cdef class Topic(MessageQueue):
             self.refuse(count, error)
         raise error
 
-    cdef int refuse(self, uint64_t count, object error) except -1:
+    cdef int refuse(self, uint64_t count, object error, str kind="disk") except -1:
+        """With the error as the disk layer worded it: in Go's manner, with operation and path."""
         self.durability.store.health.refused(count)
-        raise NotTakenError(error_text(error)) from None
+        raise NotTakenError(error.strerror or str(error), kind) from None
 
     cdef uint64_t finish_put(self, uint64_t count, uint64_t size, bint is_spread) except? 0:
         """Hand out what was put, and count it."""
@@ -220,8 +218,7 @@ cdef class Topic(MessageQueue):
         try:
             self.store.admit(count, size)
         except OSError as error:
-            self.durability.store.health.refused(count)
-            raise NotTakenError(error_text(error), "commit_log") from None
+            self.refuse(count, error, "commit_log")
         return 0
 
     cdef int refuse_if_exiting(self) except -1:
@@ -338,10 +335,6 @@ cdef class Topic(MessageQueue):
             self.pass_on(False, self.clock.monotonic_ns())
         return 0
 
-    cdef int complete(self) except -1:
-        """Before a stop: complete the batch that some channels have already."""
-        return self.takeover.complete()
-
     # -- channels ------------------------------------------------------------------------------------------------------
 
     def channel(self, str name):
@@ -374,7 +367,7 @@ cdef class Topic(MessageQueue):
         cdef Channel channel = self.channel_by_name.pop(name)
         self.takeover.forget(self.channel_list.index(channel))
         self.channel_list.remove(channel)
-        self.store.forget_channel(channel.backlog)
+        self.store.stores.remove(channel.backlog)
         channel.delete()
         self.on_change("channel-", self.name, name)
         if self.ephemeral and not self.channel_list and not self.exiting:
@@ -403,7 +396,7 @@ cdef class Topic(MessageQueue):
     def empty(self):
         """Drop the topic's own queue; the channels keep theirs."""
         self.backlog.empty()
-        self.durability.store.disposal.free_queue_later(self.deferred.take_all())
+        self.durability.store.disposal.free_later(self.deferred.take_all())
         self.takeover.drop()
 
     cdef Closing close(self):
@@ -415,7 +408,7 @@ cdef class Topic(MessageQueue):
         self.durability.timers.disarm(self)
         closing = self.durability.store.begin_closing(self.backlog)
         if closing is None:
-            self.durability.store.disposal.free_queue_later(self.deferred.take_all())
+            self.durability.store.disposal.free_later(self.deferred.take_all())
             return None
         self.close_large(closing)
         while self.deferred.queue.size:
@@ -453,7 +446,7 @@ cdef class Topic(MessageQueue):
         for channel in self.channel_list:
             channel.exiting = True
         self.channel_list.reverse()
-        self.durability.store.disposal.free_queue_later(self.deferred.take_all())
+        self.durability.store.disposal.free_later(self.deferred.take_all())
         self.takeover.drop()
         for mpub in self.large_mpubs:
             (<LargeMpub> mpub).end("exiting")
@@ -497,15 +490,6 @@ cdef class Topic(MessageQueue):
     def depth(self):
         return self.backlog.depth() + <int64_t> self.deferred.queue.size + self.takeover.count
 
-    @property
-    def backend_depth(self):
-        return disk_depth(self.backlog)
-
     def put(self, bytes body not None, int64_t defer_ms=0):
         """Publish one message; return a ticket (Durability.when_durable); NotTakenError."""
         return self.publish(body, len(body), defer_ms)
-
-
-cdef str error_text(object error):
-    """The error as the disk layer worded it: in Go's manner, with operation and path."""
-    return error.strerror or str(error)

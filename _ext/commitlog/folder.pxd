@@ -10,7 +10,6 @@ cdef class RingFolder(RingContents):
     cdef bint is_new                 # made just now
 
     # Whether a ring that is made with `size` has as many bytes.
-    cdef bint has_size(self, uint64_t size) noexcept
     # Overwrite a quarter with zeros from there on, before this batch is written. Where that fails it is noted as bad.
     cdef int erase(self, int quarter, uint64_t start, uint64_t sequence) except -1
     # Write a batch again, with the same bytes, if the disk may not have it: the write was not synced when its process

@@ -139,9 +139,6 @@ cdef class RingFolder(RingContents):
 
     # In use
 
-    cdef bint has_size(self, uint64_t size) noexcept:
-        return self.quarter_size == quarter_size_of(size)
-
     cdef int erase(self, int quarter, uint64_t start, uint64_t sequence) except -1:
         cdef size_t size
         if start % PAGE_SIZE:

@@ -181,9 +181,6 @@ cdef class OpenRing:
     def size(self):
         return self.ring.folder.size()
 
-    def has_size(self, uint64_t size):
-        return bool(self.ring.folder.has_size(size))
-
     def bad(self):
         """The quarters where writing failed."""
         return [i for i in range(4) if self.ring.folder.is_bad(i)]

@@ -3,23 +3,18 @@
 from libc.stdint cimport int64_t
 
 from nsqfast._ext.core.budget cimport Budget
-from nsqfast._ext.core.heap cimport DeadlineHeap, Timed, Timers
-from nsqfast._ext.core.in_flight cimport InFlightQueue
+from nsqfast._ext.core.heap cimport Timed, Timers
 from nsqfast._ext.core.ring cimport Ring
 
 
 cdef class Disposal(Timed):
     cdef Timers timers
     cdef object on_freed         # called when all is freed: its memory can be returned
-    cdef list rings              # of a ChannelStore's memory
-    cdef list queues             # of messages in flight
-    cdef list heaps              # of deferred messages
+    cdef list left               # what was given to free_later()
     cdef list callbacks          # for the moment when no file is left to be removed
     cdef Py_ssize_t deletion_count   # deletions that go on in later turns, and then have files to be removed
 
-    cdef int free_ring_later(self, Ring ring) except -1
-    cdef int free_queue_later(self, InFlightQueue queue) except -1
-    cdef int free_heap_later(self, DeadlineHeap heap) except -1
+    cdef int free_later(self, object held) except -1
     cdef int note_topic_deleted(self) except -1
     cpdef int begin(self) except -1
     cdef int when_removed(self, object callback) except -1
@@ -32,4 +27,3 @@ cdef class Disposal(Timed):
 
 
 cdef bint drop_ring(Ring ring, Budget *budget) noexcept
-cdef bint drop_queue(InFlightQueue queue, Budget *budget) noexcept

@@ -6,6 +6,8 @@ from libc.stdint cimport INT64_MAX, uintptr_t
 
 from nsqfast._ext.core.budget cimport begin_part, is_spent
 from nsqfast._ext.core.clock cimport monotonic_ns
+from nsqfast._ext.core.heap cimport DeadlineHeap
+from nsqfast._ext.core.in_flight cimport InFlightQueue
 from nsqfast._ext.core.message cimport Delivery, Message, delivery_free, message_drop
 
 
@@ -15,30 +17,13 @@ cdef class Disposal(Timed):
     def __init__(self, Timers timers, object on_freed):
         self.timers = timers
         self.on_freed = on_freed
-        self.rings = []
-        self.queues = []
-        self.heaps = []
+        self.left = []
         self.callbacks = []
 
-    cdef int free_ring_later(self, Ring ring) except -1:
-        """Free messages and deliveries of a queue's memory."""
-        if ring.size:
-            self.rings.append(ring)
-            self.begin()
-        return 0
-
-    cdef int free_queue_later(self, InFlightQueue queue) except -1:
-        if queue.size:
-            self.queues.append(queue)
-            self.begin()
-        return 0
-
-    cdef int free_heap_later(self, DeadlineHeap heap) except -1:
-        """Free deliveries."""
-        if heap.size:
-            self.heaps.append(heap)
-            self.begin()
-        return 0
+    cdef int free_later(self, object held) except -1:
+        """Free the messages and deliveries of a Ring, an InFlightQueue or a DeadlineHeap."""
+        self.left.append(held)
+        return self.begin()
 
     cdef int note_topic_deleted(self) except -1:
         """All files of one of them were added."""
@@ -86,18 +71,10 @@ cdef class Disposal(Timed):
 
     cdef bint free_some(self, Budget *budget) except -1:
         """False: the part ended before all was freed."""
-        while self.rings:
-            if not drop_ring(self.rings[len(self.rings) - 1], budget):
+        while self.left:
+            if not drop(self.left[len(self.left) - 1], budget):
                 return False
-            self.rings.pop()
-        while self.queues:
-            if not drop_queue(self.queues[len(self.queues) - 1], budget):
-                return False
-            self.queues.pop()
-        while self.heaps:
-            if not drop_heap(self.heaps[len(self.heaps) - 1], budget):
-                return False
-            self.heaps.pop()
+            self.left.pop()
         return True
 
     cdef int finish(self) except -1:
@@ -110,8 +87,14 @@ cdef class Disposal(Timed):
         return 0
 
 
-cdef bint drop_ring(Ring ring, Budget *budget) noexcept:
+cdef bint drop(object held, Budget *budget) except -1:
     """False: the part ended first; the same below."""
+    if isinstance(held, Ring):
+        return drop_ring(held, budget)
+    return drop_queue(held, budget) if isinstance(held, InFlightQueue) else drop_heap(held, budget)
+
+
+cdef bint drop_ring(Ring ring, Budget *budget) noexcept:
     cdef uintptr_t item
     while ring.size:
         item = <uintptr_t> ring.pop()

@@ -5,7 +5,7 @@
     ChannelStore   one queue: of a channel, or of a topic that has no channel yet or may not pass on
 
 One thread calls everything. Nothing below this module is known above it (tests/source/test_layers.py), except that the
-broker of a program gets its engine from `engines`. A reader who wants to know an engine begins with `memory`.
+broker of a program gets its engine from `engines`. The three are an engine themselves, which keeps all in memory.
 """
 
 from libc.stdint cimport int64_t, uint64_t, uintptr_t
@@ -13,7 +13,7 @@ from libc.stdint cimport int64_t, uint64_t, uintptr_t
 from nsqfast._ext.core.budget cimport Budget
 from nsqfast._ext.core.heap cimport Timed, Timers
 from nsqfast._ext.core.memory cimport Memory
-from nsqfast._ext.core.message cimport Delivery, Message, delivery_new, message_fetch
+from nsqfast._ext.core.message cimport Delivery, Message, delivery_new, message_fetch, message_keep
 from nsqfast._ext.core.ring cimport Ring
 from nsqfast._ext.core.settings cimport Settings
 from nsqfast._ext.storage.disposal cimport Disposal
@@ -24,6 +24,8 @@ from nsqfast._ext.storage.scan cimport QueuePlace, Reads, Scan
 cdef enum:
     # How many messages ahead the processor prefetches.
     AHEAD_COUNT = 6
+    # The most that is put into all channels at once, in messages to the memory of one; some milliseconds.
+    FAN_MAX = 32768
 
 
 ctypedef struct Tickets:
@@ -45,6 +47,10 @@ cdef class Store:
     cdef int64_t latest_ns           # messages of an earlier run may have ids of up to this Unix time; 0 = nobody knows
     cdef Py_ssize_t waiting_count    # clients whose OK waits for a ticket
     cdef public object on_checkpoint # called with the delay in ns after which a checkpoint is wanted
+    cdef int event_fd                # is never readable; 0: an engine has its own
+
+    # Let the turn have an end, which calls start_batch().
+    cpdef int announce(self) except -1
 
     # Open the queue of the topic with that name, and what is left of it from an earlier run.
     # An ephemeral one leaves nothing.
@@ -93,29 +99,26 @@ cdef class Store:
 
 
 cdef class TopicStore:
+    cdef Store store
+    cdef str name
     cdef ChannelStore own            # what waits until it may be passed on
-    cdef list stores                 # ChannelStore
+    cdef list stores                 # ChannelStore: all that is put goes to these
+    cdef ChannelStore open_queue(self, str name, bint is_ephemeral)
 
     # Open the queue of a channel.
     cdef ChannelStore open_channel(self, str name, bint is_ephemeral)
 
-    # A channel is about to be deleted: what is put does not go to its queue any more.
-    cdef int forget_channel(self, ChannelStore channel) except -1
-
-    # Gather what is put into all of its queues, or only into one, until end() or roll_back().
-    cdef int begin(self, ChannelStore only) except -1
+    # Gather what is put into all of its queues until end() or roll_back().
+    cdef int begin(self) except -1
 
     # Write what was gathered. OSError: none of the queues has any of it.
-    cdef int end(self, ChannelStore only) except -1
+    cdef int end(self) except -1
 
     # Return to the state at the begin; after an end() that failed there is nothing left to do.
-    cdef int roll_back(self, ChannelStore only) except -1
+    cdef int roll_back(self) except -1
 
-    # Whether the next put into the channel is a write. If not, roll_back() of the channel undoes that put alone.
-    cdef bint needs_write(self, ChannelStore channel) noexcept
-
-    # Whether so many can be put into all channels in the time of so many puts into memory.
-    cdef bint fits(self, uint64_t count, uint64_t put_max) noexcept
+    # Whether so many may be put into all channels at once; meanwhile no client is served.
+    cdef bint fits(self, uint64_t count) noexcept
 
     # Whether so many messages with so many bytes can be taken in this turn: OSError if not.
     cdef int admit(self, uint64_t count, uint64_t size) except -1
@@ -157,6 +160,11 @@ cdef class TopicStore:
 
 
 cdef class ChannelStore:
+    cdef Store store
+    cdef bint is_limited             # as ephemeral ones are: what does not fit is lost
+    cdef int64_t memory_max
+    cdef size_t mark_size            # of the memory at the begin of a put; NO_MARK: there is nothing to undo
+
     # Its next messages, for take_next(): Message * with its lowest bit set, or Delivery * of one that came back.
     cdef Ring memory
     cdef Timed taker                 # is armed as soon as a pending read_next() can go on
@@ -231,6 +239,16 @@ cdef class ChannelStore:
     # The same, and remove its files. It forgets its taker, which refers to it.
     cdef int delete(self) except -1
 
+    # Whether the next put is a write. If not, roll_back() undoes that put alone.
+    cdef bint needs_write(self) noexcept
+
+    # Gather what is put until it was written (OSError: none of it is kept) and confirmed, or rolled back. What is
+    # written is not in the queue before confirm().
+    cdef int begin(self) except -1
+    cdef int write(self) except -1
+    cdef int confirm(self) except -1
+    cdef int roll_back(self) except -1
+
 
 cdef class Checkpoint:
     # A queue as it is now, with what is in its memory; then what was taken from it, and what is deferred.
@@ -262,6 +280,12 @@ cdef class Closing:
 
 
 # Inline, since they are asked for each message.
+cdef inline int remember(ChannelStore queue, Message *message) except -1:
+    queue.memory.push(<void *> (<uintptr_t> message | 1))
+    message_keep(message)
+    return 0
+
+
 cdef inline int64_t disk_depth(ChannelStore queue) noexcept:
     """How many of them are not in memory."""
     return queue.depth() - <int64_t> queue.memory.size

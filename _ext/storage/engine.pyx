@@ -1,17 +1,47 @@
-"""The classes of the contract, without an engine: what each method promises stands in engine.pxd."""
+"""What each method promises stands in engine.pxd. Here stands the least that keeps it: everything is in memory, nothing
+outlives the process and nothing is waited for, so every ticket is 0.
 
+Tests run the broker on it; ephemeral queues of other engines are of it, and so is what these hold in memory.
+"""
+
+cimport cython
+from libc.stdint cimport INT64_MAX
+from posix.unistd cimport close as close_fd
+
+import os
 from contextlib import nullcontext
+
+from nsqfast._ext.core.message cimport delivery_free, message_drop
+from nsqfast._ext.storage.disposal cimport drop_ring
+
+cdef size_t NO_MARK = <size_t> -1
 
 
 cdef class Store:
+    def __init__(self, Settings settings, Timers timers, Memory memory not None):
+        self.settings, self.timers, self.broker_memory = settings, timers, memory
+        self.health = Health()
+        self.disposal = Disposal(timers, (<object> self).announce)
+        self.event_fd = os.eventfd(0)
+
+    def __dealloc__(self):
+        if self.event_fd > 0:
+            close_fd(self.event_fd)
+
+    cpdef int announce(self) except -1:
+        """There is work to do at the end of a turn."""
+        if self.on_pending is not None:
+            self.on_pending()
+        return 0
+
     cdef TopicStore open_topic(self, str name, bint is_ephemeral):
-        pass
+        return TopicStore(self, name, is_ephemeral)
 
     cdef Tickets tickets(self) noexcept:
-        pass
+        return Tickets(0, 0, 0, 0)
 
     cdef bint start_batch(self) except -1:
-        pass
+        return False
 
     cdef bint must_wait(self) noexcept:
         return False
@@ -29,22 +59,24 @@ cdef class Store:
         return []
 
     cdef tuple completed(self):
-        pass
+        return 0, ""
 
     cdef int fileno(self) except -1:
-        pass
+        return self.event_fd
 
     cdef int64_t count_unstored(self, ChannelStore queue, int64_t taken) noexcept:
-        pass
+        return 0
 
     cdef Closing begin_closing(self, ChannelStore queue):
-        pass
+        return None
 
     cdef list close_queues(self, object queues, object on_progress):
-        pass
+        count = len(list(queues))
+        on_progress(count, count)
+        return []
 
     cdef object close(self):
-        pass
+        self.disposal.finish()
 
     def figures(self):
         """Return how many fsyncs were done, how many of them failed, and the seconds they took."""
@@ -59,26 +91,46 @@ cdef class Store:
 
 
 cdef class TopicStore:
+    def __init__(self, Store store, str name, bint is_ephemeral):
+        self.store, self.name = store, name
+        self.own = self.open_queue(name, is_ephemeral)
+        self.stores = []
+
+    cdef ChannelStore open_queue(self, str name, bint is_ephemeral):
+        return ChannelStore(self.store, is_ephemeral)
+
     cdef ChannelStore open_channel(self, str name, bint is_ephemeral):
-        pass
+        cdef ChannelStore queue = self.open_queue(f"{self.name}:{name}", is_ephemeral)
+        self.stores.append(queue)
+        return queue
 
-    cdef int forget_channel(self, ChannelStore channel) except -1:
-        pass
+    cdef int begin(self) except -1:
+        cdef ChannelStore queue
+        for queue in self.stores:
+            queue.begin()
+        return self.own.begin()
 
-    cdef int begin(self, ChannelStore only) except -1:
-        pass
+    cdef int end(self) except -1:
+        cdef ChannelStore queue
+        try:
+            self.own.write()
+            for queue in self.stores:
+                queue.write()
+        except BaseException:
+            self.roll_back()
+            raise
+        for queue in self.stores:
+            queue.confirm()
+        return self.own.confirm()
 
-    cdef int end(self, ChannelStore only) except -1:
-        pass
+    cdef int roll_back(self) except -1:
+        cdef ChannelStore queue
+        for queue in self.stores:
+            queue.roll_back()
+        return self.own.roll_back()
 
-    cdef int roll_back(self, ChannelStore only) except -1:
-        pass
-
-    cdef bint needs_write(self, ChannelStore channel) noexcept:
-        pass
-
-    cdef bint fits(self, uint64_t count, uint64_t put_max) noexcept:
-        pass
+    cdef bint fits(self, uint64_t count) noexcept:
+        return count * <uint64_t> len(self.stores) <= FAN_MAX
 
     cdef int admit(self, uint64_t count, uint64_t size) except -1:
         return 0
@@ -109,30 +161,47 @@ cdef class TopicStore:
         return 0
 
     cdef uint64_t ticket(self) noexcept:
-        pass
+        return 0
 
     cdef int note_copies(self, ChannelStore source, ChannelStore only) except -1:
-        pass
+        return 0
 
     cdef bint is_ahead(self) noexcept:
-        pass
+        return False
 
 
+@cython.no_gc_clear  # the ring is needed until its messages are freed
 cdef class ChannelStore:
+    def __init__(self, Store store, bint is_limited):
+        self.store, self.is_limited, self.memory_max = store, is_limited, store.settings.mem_queue_size
+        self.memory, self.mark_size = Ring(store.broker_memory), NO_MARK
+
+    def __dealloc__(self):
+        cdef Budget endless = Budget(0, INT64_MAX)
+        # A broker that is dropped without close() must not leak: memory.pop() does not own its items.
+        if self.memory is not None:
+            drop_ring(self.memory, &endless)
+
     cdef bint put(self, Message *message, bint is_wanted) except -1:
-        pass
+        if self.is_limited and not is_wanted and (
+                <int64_t> self.memory.size >= self.memory_max or self.memory.account.level):
+            return False
+        remember(self, message)
+        return True
 
     cdef Delivery *read_next(self) except? NULL:
-        pass
+        return NULL
 
     cdef int done(self, Delivery *delivery) except -1:
-        pass
+        delivery_free(delivery)
+        return 0
 
     cdef int requeue(self, Delivery *delivery) except -1:
-        pass
+        delivery.owner = 0
+        return self.memory.push(<void *> delivery)
 
     cdef int defer(self, Delivery *delivery, bint is_new, int64_t delay_ns) except -1:
-        pass
+        return 0
 
     cdef bint store_deferred(self, Delivery **deliveries, size_t count) except -1:
         pass
@@ -156,25 +225,50 @@ cdef class ChannelStore:
         pass
 
     cdef int64_t depth(self) noexcept:
-        pass
+        return <int64_t> self.memory.size
 
     cdef int64_t oldest(self) except -2:
-        pass
+        cdef uintptr_t item = <uintptr_t> self.memory.ahead(0)
+        if item & 1:
+            return (<Message *> (item & ~<uintptr_t> 1)).timestamp_ns
+        return (<Delivery *> item).message.timestamp_ns if item else 0
 
     cdef uint64_t correct_place(self, QueuePlace *place, int64_t *visible_count) except? 0:
-        pass
+        place.index = place.file = place.position = place.shift = visible_count[0] = 0
+        return 0
 
     cdef Scan scan(self, QueuePlace *place, uint64_t end):
-        pass
+        return None
 
     cdef Reads reads(self):
-        pass
+        return None
 
     cdef int empty(self) except -1:
-        pass
+        return self.store.disposal.free_later(self.memory.take_all())
 
     cdef int delete(self) except -1:
-        pass
+        self.taker = None
+        return ChannelStore.empty(self)
+
+    cdef bint needs_write(self) noexcept:
+        self.mark_size = self.memory.size
+        return False
+
+    cdef int begin(self) except -1:
+        self.mark_size = self.memory.size
+        return 0
+
+    cdef int write(self) except -1:
+        return 0
+
+    cdef int confirm(self) except -1:
+        self.mark_size = NO_MARK
+        return 0
+
+    cdef int roll_back(self) except -1:
+        while self.memory.size > self.mark_size:
+            message_drop(<Message *> (<uintptr_t> self.memory.pop_last() & ~<uintptr_t> 1))
+        return ChannelStore.confirm(self)
 
 
 cdef class Checkpoint:

@@ -41,7 +41,7 @@ cdef class Health:
     cdef int wrote(self, str path) except -1
     cdef int was_read(self, str path) except -1
     cdef int synced(self) except -1
-    cdef int refused(self, uint64_t count) except -1
+    cpdef int refused(self, uint64_t count) except -1
     cdef int forget(self, str path) except -1
     cdef int give_up(self, str path, int error, str ranges, uint64_t size) except -1
     cdef int update_is_failing(self) except -1

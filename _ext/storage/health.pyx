@@ -128,7 +128,7 @@ cdef class Health:
         self.note_success("sync", "", monotonic_ns())
         return 0
 
-    cdef int refused(self, uint64_t count) except -1:
+    cpdef int refused(self, uint64_t count) except -1:
         """So many messages were refused because of the last failure."""
         cdef Trouble trouble = self.writing if self.writing.failing else self.syncing
         if trouble.failing:
@@ -164,10 +164,6 @@ cdef class Health:
         """The operation succeeded; this matters only while something fails."""
         self.trouble(operation).end(queue_of(path), now_ns)
         self.update_is_failing()
-
-    def note_refused(self, uint64_t count):
-        """So many messages were refused."""
-        self.refused(count)
 
 
 cdef str refusals(uint64_t count):

@@ -4,8 +4,10 @@ import os
 
 import pytest
 from nsqfast._ext.dev.commit_rings import OpenRing
-from nsqfast._ext.dev.probes import fix_parts
+from nsqfast._ext.dev.probes import fix_parts, shift_wall
 from nsqfast._ext.storage.diskqueue.syncer import Syncer
+
+from support.log_scene import Scene
 
 ENDLESS = 1 << 40
 RING_SIZE = 4 * 64 * 1024
@@ -70,3 +72,30 @@ def open_ring(tmp_path, opened_rings):
         return opened_rings[-1]
 
     return open_
+
+
+@pytest.fixture
+def true_wall():
+    yield
+    shift_wall(0)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    folder = tmp_path / "data"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def open_scene(folder, true_wall):
+    """Start a broker with a commit log; what is still open in the end is stopped, and the clock is right again."""
+    scenes = []
+
+    def open_(mode="always", **options):
+        scenes.append(Scene(folder, mode, **options))
+        return scenes[-1]
+
+    yield open_
+    for scene in scenes:
+        scene.registry.topics.close()

@@ -14,6 +14,7 @@ import pytest
 from nsqfast._ext.dev.probes import count_mapped, limit_mapped
 from nsqfast._ext.storage.diskqueue.ackfile import AckFile
 
+from support.ack_files import list_finished, put_written
 from support.seeds import seeds
 
 
@@ -25,20 +26,20 @@ def path(tmp_path):
 def test_fresh(path):
     acks = AckFile(path)
     assert acks.state() == ((1, 0, 0), (1, 0, 0))
-    assert acks.finished() == []
+    assert list_finished(acks) == []
     assert Path(path).stat().st_mode & 0o777 == 0o600
     assert Path(path).stat().st_size == 512 + acks.capacity // 8
 
 
 def test_seen_by_others_at_once(path):
     acks = AckFile(path)
-    acks.put_written(10, 2, 300)
-    acks.put_cursor(3, 1, 90)
-    acks.finish_record(5)
+    put_written(acks, 10, 2, 300)
+    acks.set_cursor(3, 1, 90)
+    acks.mark(5)
     other = AckFile.load(path)
     assert other.trusted
     assert other.state() == ((3, 1, 90), (10, 2, 300))
-    assert other.finished() == [5]
+    assert list_finished(other) == [5]
 
 
 @pytest.mark.parametrize("size", [0, 100, 512, 2559, 2561])
@@ -104,10 +105,10 @@ MARKED, BITS_CHECK = slice(288, 296), slice(296, 304)
 def test_a_kill_between_a_bit_and_its_check(path, is_told):
     """The bit that was set last is named in front of it, so that a kill there is not taken for damage."""
     acks = AckFile(path)
-    acks.put_written(10, 0, 300)
-    acks.finish_record(3)
+    put_written(acks, 10, 0, 300)
+    acks.mark(3)
     before = Path(path).read_bytes()[BITS_CHECK]
-    acks.finish_record(5)
+    acks.mark(5)
     data = bytearray(Path(path).read_bytes())
     assert data[BITS_CHECK] != before
     data[BITS_CHECK] = before
@@ -117,8 +118,8 @@ def test_a_kill_between_a_bit_and_its_check(path, is_told):
     other = AckFile.load(path)
     assert other.trusted is is_told
     if is_told:
-        assert other.finished() == [3, 5]
-        other.finish_record(4)
+        assert list_finished(other) == [3, 5]
+        other.mark(4)
         assert AckFile.load(path).trusted
 
 
@@ -130,13 +131,13 @@ CLEARING, CLEARING_CHECK = slice(368, 376), slice(376, 384)
 def test_a_kill_while_bits_are_taken_away(path, is_told, is_before):
     """The check that will be true stands there before they are."""
     acks = AckFile(path)
-    acks.put_written(10, 0, 300)
+    put_written(acks, 10, 0, 300)
     for index in (1, 2, 3, 5):
-        acks.finish_record(index)
-    acks.put_cursor(4, 0, 100)
+        acks.mark(index)
+    acks.set_cursor(4, 0, 100)
     data = bytearray(Path(path).read_bytes())
     # As far as the ring goes: 1 and 2 are in the way.
-    acks.put_written(10 + acks.capacity - 7, 0, 900)
+    put_written(acks, 10 + acks.capacity - 7, 0, 900)
     after = Path(path).read_bytes()
     assert after[BITS_CHECK] != data[BITS_CHECK]
     assert after[CLEARING] == bytes(8)
@@ -150,10 +151,10 @@ def test_a_kill_while_bits_are_taken_away(path, is_told, is_before):
     other = AckFile.load(path)
     assert other.trusted is (is_told or is_before)
     if other.trusted:
-        other.put_cursor(5, 0, 120)
-        other.put_written(10 + acks.capacity - 6, 0, 910)
+        other.set_cursor(5, 0, 120)
+        put_written(other, 10 + acks.capacity - 6, 0, 910)
         assert AckFile.load(path).trusted
-        assert other.finished() == AckFile.load(path).finished() == [5]
+        assert list_finished(other) == list_finished(AckFile.load(path)) == [5]
 
 
 def test_nothing_there(path):
@@ -162,7 +163,7 @@ def test_nothing_there(path):
 
 def test_every_damaged_header_byte_is_survived(path):
     acks = AckFile(path)
-    acks.put_written(10, 2, 300)
+    put_written(acks, 10, 2, 300)
     acks.close()
     whole = Path(path).read_bytes()
     for position in range(200):
@@ -170,14 +171,14 @@ def test_every_damaged_header_byte_is_survived(path):
         data[position] ^= 0xFF
         Path(path).write_bytes(data)
         loaded = AckFile.load(path)
-        assert loaded is None or loaded.finished() == []
+        assert loaded is None or list_finished(loaded) == []
 
 
 def test_a_full_disk_is_no_reason_not_to_start(tmp_path, caplog):
     acks = AckFile(str(tmp_path / "missing" / "q.acks.dat"))
-    acks.put_written(100_000, 0, 9)
-    acks.finish_record(77)
-    assert acks.finished() == [77]
+    put_written(acks, 100_000, 0, 9)
+    acks.mark(77)
+    assert list_finished(acks) == [77]
     assert "memory only" in caplog.text
 
 
@@ -191,20 +192,20 @@ def few_mapped():
 
 def test_a_loaded_one_is_mapped_with_its_first_store(path):
     acks = AckFile(path)
-    acks.put_written(10, 2, 300)
-    acks.put_cursor(3, 1, 90)
-    acks.finish_record(5)
+    put_written(acks, 10, 2, 300)
+    acks.set_cursor(3, 1, 90)
+    acks.mark(5)
     acks.close()
     before, data = count_mapped(), Path(path).read_bytes()
     acks = AckFile.load(path)
-    acks.put_cursor(3, 1, 90)
-    acks.put_written(10, 2, 300)
-    acks.finish_record(5)
-    assert acks.finished() == [5]
+    acks.set_cursor(3, 1, 90)
+    put_written(acks, 10, 2, 300)
+    acks.mark(5)
+    assert list_finished(acks) == [5]
     assert (count_mapped(), Path(path).read_bytes()) == (before, data)
-    acks.finish_record(6)
+    acks.mark(6)
     assert count_mapped() == before + 1
-    assert AckFile.load(path).finished() == [5, 6]
+    assert list_finished(AckFile.load(path)) == [5, 6]
     acks.close()
     assert count_mapped() == before
 
@@ -218,22 +219,22 @@ def test_what_is_never_changed_stays_clean(path):
     data = Path(path).read_bytes()
     assert data[CLEAN] == struct.pack("<Q", 1)
     acks = AckFile.load(path)
-    acks.note_boot_in_file()
-    assert acks.finish_file() is False
+    acks.note_boot()
+    assert acks.finish() is False
     assert Path(path).read_bytes() == data
     acks = AckFile.load(path)
-    acks.note_boot_in_file()
-    acks.put_written(2, 0, 30)
+    acks.note_boot()
+    put_written(acks, 2, 0, 30)
     assert Path(path).read_bytes()[CLEAN] == bytes(8)
-    assert acks.finish_file() is True
+    assert acks.finish() is True
     assert Path(path).read_bytes()[CLEAN] == struct.pack("<Q", 1)
 
 
 def test_what_a_kill_has_left_is_clean_after_the_stop(path):
     AckFile(path)
     acks = AckFile.load(path)
-    acks.note_boot_in_file()
-    assert acks.finish_file() is True
+    acks.note_boot()
+    assert acks.finish() is True
     assert Path(path).read_bytes()[CLEAN] == struct.pack("<Q", 1)
 
 
@@ -241,8 +242,8 @@ def test_what_a_kill_has_left_is_clean_after_the_stop(path):
 def test_one_that_cannot_be_mapped_again(path, caplog, way):
     """What is stored is there until the end of the process, and on disk as soon as that is possible again."""
     acks = AckFile(path)
-    acks.put_written(10, 0, 300)
-    acks.finish_record(5)
+    put_written(acks, 10, 0, 300)
+    acks.mark(5)
     acks = AckFile.load(path)
     if way == "no descriptor":
         before = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -254,17 +255,17 @@ def test_one_that_cannot_be_mapped_again(path, caplog, way):
     else:
         Path(path + ".new").write_bytes(bytes(2560))
         Path(path + ".new").rename(path)
-    acks.finish_record(6)
+    acks.mark(6)
     if way == "no descriptor":
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
-    assert acks.finished() == [5, 6]
-    assert not acks.is_on_disk()
+    assert list_finished(acks) == [5, 6]
+    assert not acks.is_kept()
     assert re.findall("memory only - (.*)", caplog.text) == [
         "Too many open files" if way == "no descriptor" else "No such file or directory"
     ]
-    acks.finish_record(7)
-    assert acks.keep_again()
-    assert AckFile.load(path).finished() == [5, 6, 7]
+    acks.mark(7)
+    assert acks.keep()
+    assert list_finished(AckFile.load(path)) == [5, 6, 7]
 
 
 @pytest.mark.parametrize("seed", seeds("ackfile", 5))
@@ -278,20 +279,20 @@ def test_many_of_which_few_are_mapped(tmp_path, few_mapped, seed):
         acks, finished, cursor, written = found[number]
         if rng.random() < 0.3:
             written += rng.choice([1, 63, 64, 65, 3000])
-            acks.put_written(written, 0, written)
+            put_written(acks, written, 0, written)
         if cursor < written:
             index = rng.randrange(cursor, written)
             finished.add(index)
-            acks.finish_record(index)
+            acks.mark(index)
             cursor = rng.randrange(cursor, min(written, cursor + rng.choice([2, 100, 5000])))
-            acks.put_cursor(cursor, 0, cursor)
+            acks.set_cursor(cursor, 0, cursor)
         if rng.random() < 0.1:
             acks = AckFile.load(paths[number])
             assert acks.trusted
         assert count_mapped() <= 64
         left = sorted(index for index in finished if index >= cursor)
-        assert acks.finished() == left
-        assert len(acks.finished()) == len(left)
+        assert list_finished(acks) == left
+        assert len(list_finished(acks)) == len(left)
         found[number] = [acks, set(left), cursor, written]
 
 
@@ -308,13 +309,13 @@ def finish_some(paths, told, rng):
         acks = made[number]
         (cursor, *_), (written, *_) = acks.state()
         written += rng.choice([1, 64, 1000])
-        acks.put_written(written, 0, written)
+        put_written(acks, written, 0, written)
         for _ in range(5):
             index = rng.randrange(cursor, written)
-            acks.finish_record(index)
+            acks.mark(index)
             told[number * ROUNDS_MAX + index % ROUNDS_MAX] = 1
         if written - cursor > 3000:
-            acks.put_cursor(written - 100, 0, 7)
+            acks.set_cursor(written - 100, 0, 7)
             for index in range(cursor, written - 100):
                 told[number * ROUNDS_MAX + index % ROUNDS_MAX] = 0
 
@@ -343,7 +344,7 @@ def test_killed_while_they_are_mapped_in_turn(tmp_path, seed):
             acks = AckFile.load(path)
             assert acks.trusted
             (cursor, *_), (written, *_) = acks.state()
-            finished = set(acks.finished())
+            finished = set(list_finished(acks))
             wanted = {
                 n for n in range(cursor, written) if told[number * ROUNDS_MAX + n % ROUNDS_MAX]
             }
@@ -361,15 +362,15 @@ def test_random(path, seed):
     acks, finished, cursor, written = AckFile(path), set(), 1, 1
     for _ in range(60):
         written += rng.choice([1, 63, 64, 65, 3000])
-        acks.put_written(written, 0, written)
+        put_written(acks, written, 0, written)
         for _ in range(20):
             index = rng.randrange(cursor, written)
             finished.add(index)
-            acks.finish_record(index)
+            acks.mark(index)
         cursor = rng.randrange(cursor, min(written, cursor + rng.choice([2, 100, 5000])))
-        acks.put_cursor(cursor, 0, cursor)
+        acks.set_cursor(cursor, 0, cursor)
         if rng.random() < 0.2:
             acks = AckFile.load(path)
         left = sorted(index for index in finished if index >= cursor)
-        assert acks.finished() == left
-        assert len(acks.finished()) == len(left)
+        assert list_finished(acks) == left
+        assert len(list_finished(acks)) == len(left)

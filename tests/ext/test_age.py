@@ -51,19 +51,19 @@ def seconds(queue):
 
 def test_the_head_of_a_queue_on_disk(queue):
     head = OldestRecord()
-    assert head.find_timestamp(queue.reader) == 0
+    assert head.find_timestamp_ns(queue.reader) == 0
     for number in range(1, 11):
         queue.put(b"x", timestamp_ns=number)
-        assert head.find_timestamp(queue.reader) == 1
+        assert head.find_timestamp_ns(queue.reader) == 1
     for number in range(1, 11):
         # With nothing in the reader's memory, then with what it has read ahead, over all rolls.
-        assert head.find_timestamp(queue.reader) == number
-        assert OldestRecord().find_timestamp(queue.reader) == number
+        assert head.find_timestamp_ns(queue.reader) == number
+        assert OldestRecord().find_timestamp_ns(queue.reader) == number
         ordinal, _, body, _ = queue.get()
         assert body == b"x"
         if number % 2:  # a reader whose records are not finished stays at the end of a file
             queue.finish(ordinal)
-    assert head.find_timestamp(queue.reader) == 0
+    assert head.find_timestamp_ns(queue.reader) == 0
 
 
 def test_looking_leaves_everything_as_it_is(tmp_path, queue):
@@ -78,7 +78,7 @@ def test_looking_leaves_everything_as_it_is(tmp_path, queue):
             read += 1
             queue.finish(found[0])
         assert queue.depth == written - read
-        assert head.find_timestamp(queue.reader) == (read + 1 if written > read else 0)
+        assert head.find_timestamp_ns(queue.reader) == (read + 1 if written > read else 0)
     assert not list(tmp_path.glob("*.bad"))
 
 
@@ -87,7 +87,7 @@ def test_no_descriptor_is_left_open(queue):
         queue.put(b"x", timestamp_ns=number)
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(10):
-        assert OldestRecord().find_timestamp(queue.reader) == 1
+        assert OldestRecord().find_timestamp_ns(queue.reader) == 1
     assert len(os.listdir("/proc/self/fd")) == before
 
 
@@ -98,9 +98,9 @@ def test_what_cannot_be_read_is_unknown_and_is_looked_at_again(tmp_path, queue, 
     whole = path.read_bytes()
     os.truncate(path, size)
     head = OldestRecord()
-    assert head.find_timestamp(queue.reader) == UNREADABLE
+    assert head.find_timestamp_ns(queue.reader) == UNREADABLE
     path.write_bytes(whole)
-    assert head.find_timestamp(queue.reader) == 7
+    assert head.find_timestamp_ns(queue.reader) == 7
 
 
 @pytest.mark.parametrize(
@@ -110,14 +110,14 @@ def test_what_is_no_record_is_unknown(tmp_path, queue, start):
     queue.put(b"x", timestamp_ns=7)
     [path] = tmp_path.glob("*.diskqueue.0*.dat")
     path.write_bytes(start + path.read_bytes()[len(start) :])
-    assert OldestRecord().find_timestamp(queue.reader) == UNREADABLE
+    assert OldestRecord().find_timestamp_ns(queue.reader) == UNREADABLE
 
 
 def test_a_file_that_is_gone_is_unknown(tmp_path, queue):
     queue.put(b"x", timestamp_ns=7)
     [path] = tmp_path.glob("*.diskqueue.0*.dat")
     moved = path.rename(tmp_path / "elsewhere")
-    assert OldestRecord().find_timestamp(queue.reader) == UNREADABLE
+    assert OldestRecord().find_timestamp_ns(queue.reader) == UNREADABLE
     moved.rename(path)
 
 

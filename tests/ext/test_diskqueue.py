@@ -114,11 +114,11 @@ def test_drained_queue_keeps_its_file(tmp_path, queue_at):
 def test_roll(tmp_path, queue_at, size_max, body_sizes, sizes, batch):
     queue = queue_at(size_max)
     if batch:
-        queue.begin_batch()
+        queue.writer.begin_batch()
     for size in body_sizes:
         queue.put(b"x" * size)
     if batch:
-        queue.end_batch()
+        queue.writer.end_batch()
     assert [data_path(tmp_path, i).stat().st_size for i in range(len(sizes))] == sizes
     assert [len(body) for body in bodies(queue)] == body_sizes
 
@@ -147,12 +147,12 @@ def test_batch_gathers_acks_too(queue_at):
     queue = queue_at()
     queue.put(b"old")
     ordinal = queue.get()[0]
-    queue.begin_batch()
+    queue.writer.begin_batch()
     queue.put(b"new")
     queue.finish(ordinal)
     assert queue.depth == 0
     assert queue.unacked == 1
-    queue.end_batch()
+    queue.writer.end_batch()
     assert queue.depth == 1
     assert queue.unacked == 1
 
@@ -239,10 +239,10 @@ def test_what_is_read_ahead_and_where_records_start_counts_as_memory(queue_at):
 
 def test_ack_file_grows(queue_at):
     queue = queue_at()
-    queue.begin_batch()
+    queue.writer.begin_batch()
     for i in range(40_000):
         queue.put(b"%d" % i)
-    queue.end_batch()
+    queue.writer.end_batch()
     for _ in range(20_000):
         queue.finish(queue.get()[0])
     del queue
@@ -263,12 +263,12 @@ def test_random_operations(tmp_path, queue_at, seed):
             body, taken = b"%d" % step * rng.randrange(1, 9), rng.random() < 0.2
             model.put(queue.put(body, taken=taken), body, taken=taken)
         elif action < 0.45:
-            queue.begin_batch()
+            queue.writer.begin_batch()
             added = []
             for i in range(rng.randrange(6)):
                 body, taken = b"%d/%d" % (step, i), rng.random() < 0.2
                 added.append((queue.put(body, taken=taken), body, taken))
-            queue.end_batch()
+            queue.writer.end_batch()
             for ordinal, body, taken in added:
                 model.put(ordinal, body, taken=taken)
         elif action < 0.7:
@@ -283,7 +283,7 @@ def test_random_operations(tmp_path, queue_at, seed):
             queue.empty()
             model.empty()
         elif action < 0.98:
-            rng.choice([queue.sync_meta, queue.request_sync])()
+            rng.choice([queue.position.sync_meta, queue.writer.request_sync])()
         else:
             clean = rng.random() < 0.5
             if clean:
@@ -316,7 +316,7 @@ def misuse(folder, states, first, seed, size_max, steps):
         action = rng.random()
         if action < 0.4:
             count = rng.randrange(1, 5)
-            queue.begin_batch()
+            queue.writer.begin_batch()
             numbers = range(number, number + count)
             number += count
             for n in numbers:
@@ -325,7 +325,7 @@ def misuse(folder, states, first, seed, size_max, steps):
                 ordinal = queue.put(b"%d" % n, taken=taken)
                 if taken:
                     held.append((ordinal, n))
-            queue.end_batch()
+            queue.writer.end_batch()
             for n in numbers:
                 states[n] = PUT
         elif action < 0.65:
@@ -338,7 +338,7 @@ def misuse(folder, states, first, seed, size_max, steps):
             queue.finish(ordinal)
             states[n] = FINISHED
         elif action < 0.99:
-            queue.sync_meta()
+            queue.position.sync_meta()
         elif action < 0.995:
             for n in range(number):
                 if states[n] == PUT:
@@ -357,7 +357,7 @@ def test_killed_once_behind_the_rename_of_the_metadata_and_once_before(tmp_path,
         queue.put(b"%d" % n)
     _, second = queue.get(), queue.get()
     queue.finish(second[0])
-    queue.sync_meta()
+    queue.position.sync_meta()
     del queue
     numbers = struct.pack(
         "<5q", *map(int, re.findall(rb"\d+", meta_path(tmp_path).read_bytes())[:5])
@@ -424,10 +424,10 @@ def test_no_room(tmp_path, queue_at, syncer, batch):
     queue.put(b"x" * 3000)
     with file_size_limit(4096):
         if batch:
-            queue.begin_batch()
+            queue.writer.begin_batch()
             queue.put(b"y" * 100)
             queue.put(b"y" * 3000)
-        write = queue.end_batch if batch else partial(queue.put, b"y" * 3000)
+        write = queue.writer.end_batch if batch else partial(queue.put, b"y" * 3000)
         with pytest.raises(OSError, match=r"write .*000000\.dat: file too large"):
             write()
         assert queue.depth == 1
@@ -445,11 +445,11 @@ def test_no_room_in_the_middle_of_a_rolling_batch(tmp_path, queue_at):
     queue = queue_at(4000)
     queue.put(b"a" * 3000)
     with file_size_limit(5000):
-        queue.begin_batch()
+        queue.writer.begin_batch()
         for size in (500, 1000, 2000, 6000):
             queue.put(b"b" * size)
         with pytest.raises(OSError, match="file too large"):
-            queue.end_batch()
+            queue.writer.end_batch()
     assert names(tmp_path) == ["000000.dat", "acks.dat", "meta.dat"]
     assert data_path(tmp_path).stat().st_size == 3030
     queue.put(b"c" * 3000)
@@ -503,7 +503,7 @@ def test_the_blocks_of_removed_files_are_freed_by_the_thread(
     queue = queue_at(file_size_max=6 * size + 200)
     for _ in range(13):
         queue.put(b"x" * size)
-    syncer.wait(queue.request_sync())
+    syncer.wait(queue.writer.request_sync())
     while (record := queue.get()) is not None:
         queue.finish(record[0])
     assert not data_path(tmp_path, 0).exists()
@@ -518,7 +518,7 @@ def test_the_blocks_of_old_metadata_are_freed_by_the_thread(queue_at, syncer, cl
     queue = queue_at()
     for number in range(10):
         queue.put(b"%d" % number)
-        queue.sync_meta()
+        queue.position.sync_meta()
     syncer.close()
     assert deleted_files() == []
     assert closed_here == []

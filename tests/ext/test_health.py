@@ -22,7 +22,7 @@ class Disk:
         text = f"{operation} {path}: it failed"
         self.health.note_failure(operation, path, text, error, self.now_s * S)
         if operation != "read":
-            self.health.note_refused(1)
+            self.health.refused(1)
 
     def succeed(self, path, operation="write"):
         self.health.note_success(operation, path, self.now_s * S)

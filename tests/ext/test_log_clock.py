@@ -4,20 +4,9 @@ import pytest
 from nsqfast._ext.core.clock import now
 from nsqfast._ext.dev.probes import shift_wall
 
-from ext.test_log_kept import (
-    HOUR_MS,
-    HOUR_S,
-    MODES,
-    folder,
-    numbered,
-    open_scene,
-    play_killed,
-    true_wall,
-)
 from support.broker_life import TIMEOUT_NS
 from support.core import SECOND_NS
-
-__all__ = ["folder", "open_scene", "true_wall"]
+from support.log_scene import HOUR_MS, HOUR_S, MODES, numbered, play_killed
 
 DAY_S = 24 * HOUR_S
 # Longer than the step, so that a message is early by no more than that.

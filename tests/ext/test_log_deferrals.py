@@ -6,19 +6,9 @@ import pytest
 from nsqfast._ext.dev.probes import keep_deferred, let_pass, limit_recent, used_bytes
 
 from ext.test_durable import size_on_disk
-from ext.test_log_kept import (  # noqa: F401
-    HOUR_MS,
-    HOUR_S,
-    MODES,
-    Scene,
-    folder,
-    numbered,
-    open_scene,
-    play_killed,
-    true_wall,
-)
 from support.broker_life import WAIT_S, run_turn, sized
 from support.core import SECOND_NS
+from support.log_scene import HOUR_MS, HOUR_S, MODES, Scene, numbered, play_killed
 from support.seeds import seeds
 
 
@@ -51,7 +41,7 @@ def defer(scene, *numbers):
 
 @pytest.mark.parametrize("memory", [0, 1000])
 @pytest.mark.parametrize("mode", MODES)
-def test_some_have_records_and_some_the_log_has(folder, open_scene, mode, memory):  # noqa: F811
+def test_some_have_records_and_some_the_log_has(folder, open_scene, mode, memory):
     def work(scene, first):
         scene.channel("c")
         assert scene.counts() == (0, 0, first)
@@ -107,7 +97,7 @@ def kept(scene):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_what_is_held_for_long_keeps_no_files(folder, open_scene, mode):  # noqa: F811
+def test_what_is_held_for_long_keeps_no_files(folder, open_scene, mode):
     """Deferred ones on disk alone and in memory, one that a consumer gave back, and one that is in flight."""
 
     def work(scene):
@@ -148,7 +138,7 @@ def test_what_is_held_for_long_keeps_no_files(folder, open_scene, mode):  # noqa
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", seeds("renewals", 4))
-def test_a_kill_at_any_moment(folder, open_scene, seed):  # noqa: F811
+def test_a_kill_at_any_moment(folder, open_scene, seed):
     dice = random.Random(seed)
     mode = dice.choice(MODES)
 

@@ -470,7 +470,7 @@ def test_broken_ack_file_is_ignored(tmp_path, queue_at):
         queue.put(b"a")
         queue.put(b"b")
         queue.finish(queue.get()[0])
-        queue.sync_meta()
+        queue.position.sync_meta()
         del queue
         (tmp_path / "orders.diskqueue.acks.dat").write_bytes(damage)
         assert bodies(queue_at()) == [b"b"]
@@ -518,7 +518,7 @@ def test_a_cursor_in_the_middle_of_a_record(tmp_path, queue_at):
         queue.put(body)
     del queue
     acks = AckFile.load(str(tmp_path / "orders.diskqueue.acks.dat"))
-    acks.put_cursor(4, 0, 40)
+    acks.set_cursor(4, 0, 40)
     queue = queue_at()
     assert queue.depth == 3
     assert bodies(queue) == BODIES[1:]
@@ -532,7 +532,7 @@ def test_a_cursor_behind_the_end_of_its_file(tmp_path, queue_at):
     for body in [*BODIES, b"next"]:
         queue.put(body)
     del queue
-    AckFile.load(str(tmp_path / "orders.diskqueue.acks.dat")).put_cursor(1, 0, SIZE + 1)
+    AckFile.load(str(tmp_path / "orders.diskqueue.acks.dat")).set_cursor(1, 0, SIZE + 1)
     queue = queue_at(file_size_max=SIZE)
     assert queue.depth == 1
     queue.put(b"new")

@@ -692,7 +692,7 @@ def test_records_that_are_finished_or_deferred_are_not_shown(tmp_path):
         ordinals = [queue.get()[0] for _ in range(20)]
         for ordinal in ordinals[1::2]:
             queue.finish(ordinal)
-        queue.sync_meta()
+        queue.position.sync_meta()
         for path in list(tmp_path.iterdir()):
             (tmp_path / "copy").mkdir(exist_ok=True)
             os.link(path, tmp_path / "copy" / path.name)

@@ -163,7 +163,7 @@ cdef class AckFile(AckMapping):
             log.error("DISKQUEUE(%s) acknowledgements are damaged, finished messages may come again",
                       os.path.basename(self.path))
 
-    cdef void note_boot(self) noexcept:
+    cpdef void note_boot(self) noexcept:
         """Note that the file is valid for this boot, until the clean stop. Unneeded as long as it never changes."""
         cdef bytes boot = this_boot()
         self.is_boot_due = self.mapping is NULL
@@ -188,7 +188,7 @@ cdef class AckFile(AckMapping):
     cdef Place written(self) noexcept:
         return self.written_place
 
-    cdef void set_cursor(self, uint64_t index, int64_t file, int64_t position) noexcept:
+    cpdef void set_cursor(self, uint64_t index, int64_t file, int64_t position) noexcept:
         cdef Place place = Place(index, file, position)
         if self.mapping is NULL:
             if is_same(&self.cursor_place, &place):
@@ -197,7 +197,7 @@ cdef class AckFile(AckMapping):
         self.cursor_place = place
         write_place(self.header.cursor, &self.header.cursor_slot, self.cursor_place)
 
-    cdef void set_written(self, uint64_t index, int64_t file, int64_t position) noexcept:
+    cpdef void set_written(self, uint64_t index, int64_t file, int64_t position) noexcept:
         cdef Place place = Place(index, file, position)
         if self.mapping is NULL:
             if is_same(&self.written_place, &place):
@@ -224,7 +224,7 @@ cdef class AckFile(AckMapping):
     cdef bint test(self, uint64_t index) noexcept:
         return self.words[(index & self.mask) >> 6] >> (index & 63) & 1
 
-    cdef void mark(self, uint64_t index) noexcept:
+    cpdef void mark(self, uint64_t index) noexcept:
         cdef uint64_t check, place = index & self.mask, bit = <uint64_t>1 << (index & 63)
         cdef uint64_t *word
         if self.test(index):
@@ -238,7 +238,7 @@ cdef class AckFile(AckMapping):
         barrier()
         self.header.bits_check = check
 
-    cdef void clear(self, uint64_t first, uint64_t end) noexcept:
+    cpdef void clear(self, uint64_t first, uint64_t end) noexcept:
         cdef uint64_t index = first, word, kept, check
         cdef uint64_t *place
         if first < end:
@@ -317,7 +317,7 @@ cdef class AckFile(AckMapping):
             self.mark(moved)
         self.end_move()
 
-    cdef uint64_t count(self, uint64_t first, uint64_t end) noexcept:
+    cpdef uint64_t count(self, uint64_t first, uint64_t end) noexcept:
         """How many of [first, end) are marked."""
         cdef uint64_t index = first, total = 0
         while index < end:
@@ -339,7 +339,7 @@ cdef class AckFile(AckMapping):
             index = (index | 63) + 1
         return end
 
-    cdef int reserve(self, uint64_t end) except -1:
+    cpdef int reserve(self, uint64_t end) except -1:
         """Make room for every index below end; OSError if the disk has none."""
         cdef uint64_t capacity = self.mask + 1
         cdef uint64_t first = self.cursor().index
@@ -453,7 +453,7 @@ cdef class AckFile(AckMapping):
         """Whether finish() left it, and no boot was noted in it since."""
         return self.header.clean != 0
 
-    cdef bint keep(self) noexcept:
+    cpdef bint keep(self) noexcept:
         """Try again to keep it if that failed; return whether it is kept now."""
         if not self.is_kept() or self.is_file_changed():
             begin_store(self)
@@ -467,7 +467,7 @@ cdef class AckFile(AckMapping):
                 log.warning("DISKQUEUE(%s) acknowledgements are kept on disk again", os.path.basename(self.path))
         return self.is_kept()
 
-    cdef bint finish(self) noexcept:
+    cpdef bint finish(self) noexcept:
         """The clean stop: a reboot does not invalidate it any more. Return whether the caller has to sync the file."""
         if self.mapping is NULL and self.is_boot_due and self.trusted and self.header.clean:
             return False    # unchanged since the previous stop
@@ -481,8 +481,6 @@ cdef class AckFile(AckMapping):
         with suppress(FileNotFoundError):
             os.unlink(self.path)
 
-    # For tests: the same under Python's names.
-
     def state(self):
         cursor, written = self.cursor(), self.written()
         return ((cursor.index, cursor.file, cursor.position), (written.index, written.file, written.position))
@@ -490,32 +488,6 @@ cdef class AckFile(AckMapping):
     @property
     def capacity(self):
         return self.mask + 1
-
-    def put_cursor(self, uint64_t index, int64_t file, int64_t position):
-        self.set_cursor(index, file, position)
-
-    def put_written(self, uint64_t index, int64_t file, int64_t position):
-        self.reserve(index)
-        self.clear(self.written().index, index)
-        self.set_written(index, file, position)
-
-    def finish_record(self, uint64_t index):
-        self.mark(index)
-
-    def finished(self):
-        return [i for i in range(self.cursor().index, self.written().index) if self.test(i)]
-
-    def is_on_disk(self):
-        return self.is_kept()
-
-    def keep_again(self):
-        return self.keep()
-
-    def note_boot_in_file(self):
-        self.note_boot()
-
-    def finish_file(self):
-        return self.finish()
 
     def close(self):
         self.finish()

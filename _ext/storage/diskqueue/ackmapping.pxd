@@ -75,7 +75,7 @@ cdef class AckMapping:
     cdef void take(self, Mapping *mapping, size_t size) noexcept
     cdef void swap_with(self, AckMapping other) noexcept
 
-    cdef bint is_kept(self) noexcept
+    cpdef bint is_kept(self) noexcept
     cdef bint is_file_changed(self) noexcept
     cdef OpenFile *open(self, Syncer syncer) except? NULL
 

@@ -213,7 +213,7 @@ cdef class AckMapping:
 
     # What happened to the file
 
-    cdef bint is_kept(self) noexcept:
+    cpdef bint is_kept(self) noexcept:
         """Whether what is stored here survives the process."""
         return self.inode != 0 and (self.mapping is NULL or not self.mapping.is_lost)
 

@@ -14,7 +14,7 @@ from nsqfast._ext.storage.diskqueue.reader cimport OldestRecord
 from nsqfast._ext.storage.diskqueue.replay cimport ReplayedQueue
 from nsqfast._ext.storage.diskqueue.scan cimport DiskScan
 from nsqfast._ext.storage.diskqueue.syncer cimport Syncer
-from nsqfast._ext.storage.memory cimport MemoryQueue
+from nsqfast._ext.storage.engine cimport ChannelStore
 from nsqfast._ext.storage.scan cimport Record
 
 
@@ -43,7 +43,7 @@ cdef class SyncEnd(Timed):
     cdef int on_deadline(self, int64_t now_ns) except -1
 
 
-cdef class Backlog(MemoryQueue):
+cdef class Backlog(ChannelStore):
     cdef DiskQueue disk
     cdef QueueLog log            # None: nothing is logged of it
     cdef ReplayedQueue logged    # what the log had of it at the start; None = all of that is here
@@ -57,6 +57,7 @@ cdef class Backlog(MemoryQueue):
     cdef bint is_dirty           # is in the tick's list
     cdef bint has_failed         # the last sync could not write positions or acknowledgements
 
+    cdef bint store_group(self, Delivery **deliveries, size_t count, bint is_taken) except -1
     cdef int store_new(self, Delivery *delivery) except -1
     cdef int store_attempts(self, Delivery *delivery) except -1
     cdef int store_record(self, Delivery *delivery) except -1

@@ -17,8 +17,7 @@ from nsqfast._ext.storage.diskqueue.deferred cimport HeldRecords, kept_due, was_
 from nsqfast._ext.storage.diskqueue.position cimport DiskPosition
 from nsqfast._ext.storage.diskqueue.lookup cimport DiskReads
 from nsqfast._ext.storage.diskqueue.reader cimport SKIPPED_MAX, DiskReader, OldestRecord
-from nsqfast._ext.storage.engine cimport Store
-from nsqfast._ext.storage.memory cimport remember
+from nsqfast._ext.storage.engine cimport Store, remember
 from nsqfast._ext.storage.scan cimport AT_LIMIT, GONE, QueuePlace, Reads, Record, Scan
 
 cdef enum:
@@ -135,7 +134,7 @@ cdef class SyncEnd(Timed):
         return True
 
 
-cdef class Backlog(MemoryQueue):
+cdef class Backlog(ChannelStore):
     """`name` names the files. `logged` is what the log has of it."""
 
     def __init__(self, Store store, str name, Syncer syncer, SyncTick tick, ColdReads cold, QueueLog log,
@@ -242,6 +241,10 @@ cdef class Backlog(MemoryQueue):
     # What is deferred without being in memory
 
     cdef bint store_deferred(self, Delivery **deliveries, size_t count) except -1:
+        return self.store_group(deliveries, count, True)
+
+    cdef bint store_group(self, Delivery **deliveries, size_t count, bint is_taken) except -1:
+        """Give those a record that have none, by one write; False: the disk does not take them."""
         cdef uint64_t first = self.disk.position.written + self.disk.reader.shift
         cdef size_t i, new_count = 0
         for i in range(count):
@@ -252,7 +255,8 @@ cdef class Backlog(MemoryQueue):
         try:
             for i in range(count):
                 if deliveries[i].ordinal == 0:
-                    deliveries[i].ordinal = self.disk.writer.append(deliveries[i].message, deliveries[i].attempts, True)
+                    deliveries[i].ordinal = self.disk.writer.append(deliveries[i].message, deliveries[i].attempts,
+                                                                    is_taken)
             self.disk.writer.end_batch()
         except OSError:     # the broker's health reports it
             for i in range(count):
@@ -338,18 +342,13 @@ cdef class Backlog(MemoryQueue):
 
     cdef int store_batch(self, Delivery **batch, size_t count) except -1:
         cdef size_t i
-        self.disk.writer.begin_batch()
-        try:
-            for i in range(count):
-                self.disk.writer.append(batch[i].message, batch[i].attempts, False)
-            self.disk.writer.end_batch()
-        except OSError:     # the broker's health reports it
-            for i in range(count):
-                self.memory.push(<void *> batch[i])
-            return 0
+        cdef bint is_stored = self.store_group(batch, count, False)
         for i in range(count):
-            delivery_free(batch[i])
-        return self.mark_dirty() if count else 0
+            if is_stored:
+                delivery_free(batch[i])
+            else:
+                self.memory.push(<void *> batch[i])
+        return 0
 
     cdef Delivery *next_logged(self, int64_t *due_ns) except? NULL:
         cdef Delivery *delivery = self.logged.take()
@@ -400,7 +399,7 @@ cdef class Backlog(MemoryQueue):
 
     cdef int64_t oldest(self) except -2:
         """The older of the next in memory and on disk."""
-        cdef int64_t oldest_ns = MemoryQueue.oldest(self), disk_ns
+        cdef int64_t oldest_ns = ChannelStore.oldest(self), disk_ns
         if self.disk.reader.depth == 0:
             return oldest_ns
         if self.head is None:
@@ -411,7 +410,7 @@ cdef class Backlog(MemoryQueue):
         return oldest_ns
 
     cdef int empty(self) except -1:
-        MemoryQueue.empty(self)
+        ChannelStore.empty(self)
         if self.log is not None:
             self.log.empty()
         return self.disk.empty()
@@ -420,7 +419,7 @@ cdef class Backlog(MemoryQueue):
         self.disk.reader.taker = None
         if self.lookup is not None:
             self.lookup.taker = None
-        MemoryQueue.delete(self)
+        ChannelStore.delete(self)
         if self.log is not None:
             self.log.delete(self.disk.position.name)
         return self.disk.delete_files()
@@ -432,18 +431,18 @@ cdef class Backlog(MemoryQueue):
         return not has_room(self)
 
     cdef int begin(self) except -1:
-        MemoryQueue.begin(self)
+        ChannelStore.begin(self)
         return self.disk.writer.begin_batch()
 
     cdef int write(self) except -1:
         return self.disk.writer.write()
 
     cdef int confirm(self) except -1:
-        MemoryQueue.confirm(self)
+        ChannelStore.confirm(self)
         return self.disk.writer.confirm()
 
     cdef int roll_back(self) except -1:
-        MemoryQueue.roll_back(self)
+        ChannelStore.roll_back(self)
         return self.disk.writer.revoke()
 
     cdef bint is_ahead(self) noexcept:

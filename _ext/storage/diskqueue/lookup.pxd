@@ -40,4 +40,3 @@ cdef class DiskReads(Reads):
     cdef int64_t file
 
     cdef bint open(self, int64_t file) noexcept nogil
-    cdef bint read_all(self, char *out, int64_t size, int64_t position) noexcept nogil

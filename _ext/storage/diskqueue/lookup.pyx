@@ -4,12 +4,10 @@ Records that become due one after the other mostly lie one behind the other: rea
 become larger. No file stays open.
 """
 
-from libc.errno cimport EINTR, errno
+from libc.errno cimport errno
 from libc.stdint cimport INT32_MAX
-from libc.stdio cimport snprintf
 from libc.stdlib cimport free, malloc, realloc
-from posix.fcntl cimport O_CLOEXEC, O_RDONLY, open as open_path
-from posix.unistd cimport close, pread
+from posix.unistd cimport close
 
 import os
 
@@ -17,7 +15,7 @@ from nsqfast._ext.core.limits cimport MESSAGE_HEADER_SIZE
 from nsqfast._ext.core.memory cimport Memory, account_of, charge, leave_account
 from nsqfast._ext.core.message cimport get_be32, id_of_record, message_load
 from nsqfast._ext.storage.diskqueue.cold_reads cimport read_cached
-from nsqfast._ext.storage.diskqueue.segment cimport RECORD_HEADER_SIZE, RECORD_SIZE_MIN
+from nsqfast._ext.storage.diskqueue.segment cimport RECORD_HEADER_SIZE, RECORD_SIZE_MIN, open_segment, read_at_least
 from nsqfast._ext.storage.diskqueue.segment import open_file, segment_path
 
 cdef enum:
@@ -25,7 +23,6 @@ cdef enum:
     WANT_MAX = 65536
     # A larger buffer is freed after use.
     KEPT_MAX = 65536
-    PATH_SIZE = 4096
 
 
 cdef class Lookup(ReadOwner):
@@ -104,17 +101,10 @@ cdef class Lookup(ReadOwner):
             self.pending_file = self.file
             if self.reader.cold.request(self, fd, self.start, want):
                 return False
-        self.size = 0
-        while self.size < size:
-            done = pread(fd, self.data + self.size, want - self.size, self.start + self.size)
-            if done < 0 and errno == EINTR:
-                continue
-            if done < 0:
-                raise self.reader.position.syncer.health.fail("read", self.reader.position.prefix, errno)
-            if done == 0:
-                return False
-            self.size += done
-        return True
+        self.size = read_at_least(fd, self.data, size, want, self.start)
+        if self.size < size and errno:
+            raise self.reader.position.syncer.health.fail("read", self.reader.position.prefix, errno)
+        return self.size >= size
 
     cdef int widen(self, int64_t size) except -1:
         charge(self.account, size - self.capacity)
@@ -171,33 +161,21 @@ cdef class DiskReads(Reads):
         cdef Spot *spot = &self.spots[number]
         cdef char head[RECORD_HEADER_SIZE]
         cdef char *payload
-        if not self.open(spot.file) or not self.read_all(head, RECORD_HEADER_SIZE, spot.position):
+        if not self.open(spot.file) or read_at_least(
+                self.fd, head, RECORD_HEADER_SIZE, RECORD_HEADER_SIZE, spot.position) < RECORD_HEADER_SIZE:
             return NULL
         size[0] = get_be32(head)
         payload = <char *> malloc(size[0]) if MESSAGE_HEADER_SIZE <= size[0] < INT32_MAX else NULL
-        if payload is not NULL and not self.read_all(payload, <int64_t> size[0], spot.position + RECORD_HEADER_SIZE):
+        if payload is not NULL and read_at_least(
+                self.fd, payload, size[0], size[0], spot.position + RECORD_HEADER_SIZE) < <int64_t> size[0]:
             free(payload)
             payload = NULL
         return payload
 
     cdef bint open(self, int64_t file) noexcept nogil:
-        cdef char path[PATH_SIZE]
         if self.fd >= 0 and file == self.file:
             return True
         if self.fd >= 0:
             close(self.fd)
-        snprintf(path, PATH_SIZE, "%s%06lld.dat", self.prefix_text, <long long> file)
-        self.fd, self.file = open_path(path, O_RDONLY | O_CLOEXEC), file
+        self.fd, self.file = open_segment(self.prefix_text, file), file
         return self.fd >= 0
-
-    cdef bint read_all(self, char *out, int64_t size, int64_t position) noexcept nogil:
-        cdef int64_t got = 0
-        cdef ssize_t done
-        while got < size:
-            done = pread(self.fd, out + got, size - got, position + got)
-            if done < 0 and errno == EINTR:
-                continue
-            if done <= 0:
-                return False
-            got += done
-        return True

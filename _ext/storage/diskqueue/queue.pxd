@@ -14,9 +14,9 @@ cdef enum:
 
 
 cdef class DiskQueue(FileOwner):
-    cdef DiskPosition position          # where it begins and ends
+    cdef readonly DiskPosition position # where it begins and ends
     cdef readonly DiskReader reader
-    cdef DiskWriter writer
+    cdef readonly DiskWriter writer
     cdef int64_t first_file             # no data file has a lower number
     cdef bint keeps_deadlines           # their file stays until the log's next checkpoint
     cdef Deadlines deadlines            # of deferred messages, found at the start or to be kept at the stop; or None

@@ -347,27 +347,6 @@ cdef class DiskQueue(FileOwner):
         """Unfinished, whether read or not."""
         return self.position.unacked
 
-    def begin_batch(self):
-        self.writer.begin_batch()
-
-    def end_batch(self):
-        self.writer.end_batch()
-
-    def request_sync(self):
-        return self.writer.request_sync()
-
-    def begin_meta(self):
-        return self.position.begin_meta()
-
-    def end_meta(self):
-        self.position.end_meta()
-
-    def drop_meta(self):
-        self.position.drop_meta()
-
-    def sync_meta(self):
-        self.position.sync_meta()
-
     def put(self, bytes body, *, id=1, timestamp_ns=1, attempts=0, taken=False):
         """Call append() with a message."""
         cdef Message *message = message_new(self.reader.account, body, len(body), timestamp_ns, id)

@@ -124,4 +124,4 @@ cdef class OldestRecord:
     cdef int64_t position
     cdef int64_t timestamp_ns    # 0: not read yet
 
-    cdef int64_t find_timestamp_ns(self, DiskReader reader) except -2
+    cpdef int64_t find_timestamp_ns(self, DiskReader reader) except -2

@@ -11,6 +11,7 @@ is one, so a drained queue that begins a new file leaves no `.bad` file behind.
 from libc.errno cimport EBADMSG, EILSEQ, EINTR, EIO, ENODATA, errno
 from libc.stdint cimport INT64_MAX
 from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy
 from posix.stat cimport fstat, struct_stat
 from posix.unistd cimport close, pread
 
@@ -20,7 +21,7 @@ import stat
 
 from nsqfast._ext.core.clock cimport monotonic_ns
 from nsqfast._ext.core.limits cimport MESSAGE_HEADER_SIZE
-from nsqfast._ext.core.memory cimport Memory, account_of, charge, leave_account
+from nsqfast._ext.core.memory cimport Account, Memory, account_of, charge, leave_account
 from nsqfast._ext.core.message cimport get_be32, get_be64, id_from_hex, message_drop, message_load
 from nsqfast._ext.storage.diskqueue.cold_reads cimport read_cached
 from nsqfast._ext.storage.diskqueue.recovery cimport record_start, set_aside
@@ -422,19 +423,9 @@ cdef class DiskReader(FileReader):
 
     cdef int step(self, int64_t end) except -1:
         """Move the reader behind the record at its position."""
-        cdef uint64_t i, capacity = self.spots_mask + 1 if self.spots else 0
-        cdef Spot *grown
-        if self.next_read - self.position.cursor == capacity:
-            capacity = capacity * 2 or 64
-            grown = <Spot *>malloc(capacity * sizeof(Spot))
-            if grown is NULL:
-                raise MemoryError
-            for i in range(self.position.cursor, self.next_read):
-                grown[i & (capacity - 1)] = self.spots[i & self.spots_mask]
-            charge(self.account, <int64_t> ((capacity - (self.spots_mask + 1 if self.spots else 0)) * sizeof(Spot)))
-            free(self.spots)
-            self.spots = grown
-            self.spots_mask = capacity - 1
+        if self.spots is NULL or self.next_read - self.position.cursor == self.spots_mask + 1:
+            self.spots = <Spot *> widen(self.account, <char *> self.spots, &self.spots_mask, self.position.cursor,
+                                        self.next_read, sizeof(Spot))
         self.spots[self.next_read & self.spots_mask] = Spot(self.read_file, self.read_position)
         self.read_previous = self.read_position
         self.read_position = end
@@ -442,22 +433,10 @@ cdef class DiskReader(FileReader):
         return 0
 
     cdef int take(self, uint64_t index, int64_t file, int64_t position, int64_t end) except -1:
-        cdef uint64_t i, size = self.taken_tail - self.taken_head, capacity = self.taken_mask + 1 if self.taken else 0
-        cdef Taken *grown
-        if size == capacity:
-            capacity = capacity * 2 or 16
-            grown = <Taken *>malloc(capacity * sizeof(Taken))
-            if grown is NULL:
-                raise MemoryError
-            for i in range(size):
-                grown[i] = self.taken[(self.taken_head + i) & self.taken_mask]
-            charge(self.account, <int64_t> ((capacity - (self.taken_mask + 1 if self.taken else 0)) * sizeof(Taken)))
-            free(self.taken)
-            self.taken = grown
-            self.taken_mask = capacity - 1
-            self.taken_head, self.taken_tail = 0, size
-        cdef Taken *slot = &self.taken[self.taken_tail & self.taken_mask]
-        slot.index, slot.file, slot.position, slot.end = index, file, position, end
+        if self.taken is NULL or self.taken_tail - self.taken_head == self.taken_mask + 1:
+            self.taken = <Taken *> widen(self.account, <char *> self.taken, &self.taken_mask, self.taken_head,
+                                         self.taken_tail, sizeof(Taken))
+        self.taken[self.taken_tail & self.taken_mask] = Taken(index, file, position, end)
         self.taken_tail += 1
         return 0
 
@@ -676,6 +655,20 @@ cdef class DiskReader(FileReader):
         return position.move_cursor(self.read_file, self.read_position)
 
 
+cdef void *widen(Account *account, char *ring, uint64_t *mask, uint64_t first, uint64_t end, size_t size) except NULL:
+    """Return a ring of twice as many items of that size, where those from first to end have their numbers again."""
+    cdef uint64_t i, before = mask[0] + 1 if ring else 0, capacity = before * 2 or 16
+    cdef char *grown = <char *> malloc(capacity * size)
+    if grown is NULL:
+        raise MemoryError
+    for i in range(first, end):
+        memcpy(grown + (i & (capacity - 1)) * size, ring + (i & mask[0]) * size, size)
+    charge(account, <int64_t> ((capacity - before) * size))
+    free(ring)
+    mask[0] = capacity - 1
+    return grown
+
+
 def remove(path):
     """Remove the file; return whether nothing of that name is left."""
     try:
@@ -694,7 +687,7 @@ cdef class OldestRecord:
     in the reader's memory. After a kill the record may already be finished; its neighbours are of about the same age.
     """
 
-    cdef int64_t find_timestamp_ns(self, DiskReader reader) except -2:
+    cpdef int64_t find_timestamp_ns(self, DiskReader reader) except -2:
         """Return Unix time in ns; 0 = nothing is unread, or UNREADABLE."""
         cdef int64_t file = reader.read_file, position = reader.read_position, timestamp_ns
         if reader.position.closed or reader.depth == 0:
@@ -711,10 +704,6 @@ cdef class OldestRecord:
         if timestamp_ns != UNREADABLE:
             self.file, self.position, self.timestamp_ns = file, position, timestamp_ns
         return timestamp_ns
-
-    def find_timestamp(self, DiskReader reader not None):
-        """find_timestamp_ns() for tests."""
-        return self.find_timestamp_ns(reader)
 
 
 cdef int64_t read_timestamp(DiskReader reader, int64_t file, int64_t position) except -2:

@@ -5,20 +5,18 @@ disappear.
 A scan ends at damage, which the reader itself finds and repairs.
 """
 
-from libc.errno cimport EINTR, ENOENT, errno
-from libc.stdio cimport snprintf
+from libc.errno cimport ENOENT, errno
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
-from posix.fcntl cimport O_CLOEXEC, O_RDONLY, open as open_file
 from posix.stat cimport fstat, struct_stat
-from posix.unistd cimport close, pread
+from posix.unistd cimport close
 
 import os
 from contextlib import suppress
 
 from nsqfast._ext.core.clock cimport now_monotonic
 from nsqfast._ext.core.message cimport get_be16, get_be32, get_be64, id_from_hex, id_of_record
-from nsqfast._ext.storage.diskqueue.segment cimport RECORD_HEADER_SIZE, RECORD_SIZE_MIN
+from nsqfast._ext.storage.diskqueue.segment cimport RECORD_HEADER_SIZE, RECORD_SIZE_MIN, open_segment, read_at_least
 from nsqfast._ext.storage.scan cimport (
     AT_END, AT_LIMIT, DAMAGED, GONE, NO_MEMORY, RECORDS_MAX, TOO_LARGE, TOO_LATE, TOO_MANY_BYTES, TOO_MANY_RECORDS,
     UNREADABLE, QueuePlace, Record, is_wanted, memmem,
@@ -27,7 +25,6 @@ from nsqfast._ext.storage.scan cimport (
 cdef enum:
     # At least the pieces of two bodies of the largest size.
     WINDOW_SIZE = 131072
-    PATH_SIZE = 4096
 
 
 cdef class DiskScan:
@@ -265,13 +262,11 @@ cdef class DiskScan:
         return self.open()
 
     cdef bint open(self) noexcept nogil:
-        cdef char path[PATH_SIZE]
         cdef struct_stat status
         if self.fd >= 0:
             close(self.fd)
         self.end = self.window_size = 0
-        snprintf(path, PATH_SIZE, "%s%06lld.dat", self.prefix_text, <long long> self.file)
-        self.fd = open_file(path, O_RDONLY | O_CLOEXEC)
+        self.fd = open_segment(self.prefix_text, self.file)
         if self.fd < 0 or fstat(self.fd, &status):
             self.error = errno
             self.ended = GONE if self.error == ENOENT else UNREADABLE
@@ -281,25 +276,14 @@ cdef class DiskScan:
 
     cdef bint fill(self, int64_t position, int64_t size) noexcept nogil:
         """Have these bytes of the file in the window, at most WINDOW_SIZE of them."""
-        cdef int64_t want, got = 0
-        cdef ssize_t done
+        cdef int64_t want
         if self.window_start <= position and position + size <= self.window_start + self.window_size:
             return True
         if position + size > self.end:
             return False
         want = min(size if self.is_sparse else WINDOW_SIZE, self.end - position)
         self.window_start = position
-        self.window_size = 0
-        while got < want:
-            done = pread(self.fd, self.window + got, want - got, position + got)
-            if done < 0 and errno == EINTR:
-                continue
-            if done < 0:
-                self.error = errno
-                self.ended = UNREADABLE
-                return False
-            if done == 0:
-                break
-            got += done
-        self.window_size = got
-        return size <= got
+        self.window_size = read_at_least(self.fd, self.window, size, want, position)
+        if self.window_size < size and errno:
+            self.error, self.ended = errno, UNREADABLE
+        return size <= self.window_size

@@ -10,6 +10,11 @@ cdef enum:
     NEAR_COUNT = 64             # up to so many files are looked up by name rather than by listing the folder
 
 
+cdef extern from "storage/diskqueue/segment_file.h" nogil:
+    int open_segment "nsq_segment_open"(const char *prefix, int64_t number)
+    int64_t read_at_least "nsq_read_at_least"(int fd, char *out, int64_t least, int64_t most, int64_t at)
+
+
 ctypedef struct Range:
     int64_t start
     int64_t end

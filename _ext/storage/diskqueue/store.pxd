@@ -12,8 +12,7 @@ from nsqfast._ext.storage.diskqueue.eventlog cimport EventLog
 from nsqfast._ext.storage.diskqueue.replay cimport Replay
 from nsqfast._ext.storage.diskqueue.syncer cimport Syncer
 from nsqfast._ext.storage.disposal cimport Disposal
-from nsqfast._ext.storage.engine cimport Store
-from nsqfast._ext.storage.memory cimport MemoryTopic
+from nsqfast._ext.storage.engine cimport Store, TopicStore
 
 
 cdef class DiskStore
@@ -71,11 +70,10 @@ cdef class DiskStore(Store):
     cdef int hold(self) except -1
     cdef bint is_holding(self) noexcept
     cdef int write_files(self) except -1
-    cpdef int announce(self) except -1
     cdef int write_later(self) except -1
 
 
-cdef class DiskTopic(MemoryTopic):
+cdef class DiskTopic(TopicStore):
     cdef EventLog log            # None: nothing is logged of it
 
 

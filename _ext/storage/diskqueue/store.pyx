@@ -1,4 +1,4 @@
-"""Queues that nothing is kept of are those of `memory`; all others of a topic are put into together, by its rules."""
+"""Queues that nothing is kept of are ChannelStores; all others of a topic are put into together, by its rules."""
 
 from libc.stdint cimport int64_t
 
@@ -27,8 +27,7 @@ from nsqfast._ext.storage.diskqueue.position cimport DiskPosition
 from nsqfast._ext.storage.diskqueue.replay cimport ReplayedQueue
 from nsqfast._ext.storage.diskqueue.segment import forget_folder
 from nsqfast._ext.storage.diskqueue.unreadable import opened_at_start
-from nsqfast._ext.storage.engine cimport ChannelStore, Checkpoint, Closing, Tickets, TopicStore
-from nsqfast._ext.storage.memory cimport MemoryQueue
+from nsqfast._ext.storage.engine cimport FAN_MAX, ChannelStore, Checkpoint, Closing, Tickets, TopicStore
 from nsqfast.errors import OpenLogError, OptionsError
 
 cdef enum:
@@ -85,9 +84,9 @@ cdef class DiskStore(Store):
     def __init__(self, Settings settings, Timers timers, Memory memory not None):
         self.settings, self.timers, self.broker_memory = settings, timers, memory
         self.syncer = Syncer()
-        self.syncer.on_pending = self.announce
+        self.syncer.on_pending = (<object> self).announce
         self.health = self.syncer.health
-        self.disposal = DiskDisposal(timers, self.syncer, self.announce)
+        self.disposal = DiskDisposal(timers, self.syncer, (<object> self).announce)
         self.sync_end = SyncEnd(timers, self.syncer)
         self.cold = ColdReads(self.syncer, timers)
         self.tick = SyncTick(timers, settings.sync_timeout_ns, self.sync_end)
@@ -97,12 +96,6 @@ cdef class DiskStore(Store):
             self.open_log()
         elif os.path.exists(self.log_folder):
             self.refuse_open_log()
-
-    cpdef int announce(self) except -1:
-        """There is work to do at the end of a turn."""
-        if self.on_pending is not None:
-            self.on_pending()
-        return 0
 
     # -- the commit log ------------------------------------------------------------------------------------------------
 
@@ -125,7 +118,7 @@ cdef class DiskStore(Store):
                       first, last)
         # A clock that was set back must not give an id twice: the log finds by it what is finished.
         self.latest_ns = max(ring.latest_ns, self.replay.latest_ns)
-        self.log = EventLog(ring, self.announce)
+        self.log = EventLog(ring, (<object> self).announce)
         self.remove_deleted()
         if self.replay.has_begun and not recovery.damaged:
             remove_unnamed(self.settings.data_path or ".", self.replay.by_name, ring.folder.epoch(),
@@ -398,15 +391,15 @@ cdef class DiskStore(Store):
         return error
 
 
-cdef class DiskTopic(MemoryTopic):
+cdef class DiskTopic(TopicStore):
 
     cdef ChannelStore open_queue(self, str name, bint is_ephemeral):
         cdef DiskStore store = self.store
         cdef ReplayedQueue logged = None
         cdef QueueLog queue_log = None
         if is_ephemeral:
-            return MemoryQueue(store, True)
-        if store.log is not None and not (isinstance(self.own, MemoryQueue) and not isinstance(self.own, Backlog)):
+            return ChannelStore(store, True)
+        if store.log is not None and (self.own is None or isinstance(self.own, Backlog)):
             self.log = store.log
             logged = store.replay.by_name.pop(name, None)
             queue_log = store.log.add_queue(name) if logged is None else QueueLog(store.log, logged.number)
@@ -452,18 +445,18 @@ cdef class DiskTopic(MemoryTopic):
     cdef int cut(self, uint64_t mark) except -1:
         return 0 if self.log is None else self.log.cut(mark)
 
-    cdef bint fits(self, uint64_t count, uint64_t put_max) noexcept:
+    cdef bint fits(self, uint64_t count) noexcept:
         cdef Backlog backlog
         cdef uint64_t cost = count * <uint64_t> len(self.stores)
         for queue in self.stores:
-            if cost > put_max:
+            if cost > FAN_MAX:
                 break
             if not isinstance(queue, Backlog):
                 continue
             backlog = queue
             if not has_room(backlog) or backlog.memory.size + count > <uint64_t> backlog.memory_max:
                 cost += BEGIN_COST if backlog.disk.position.acks is None else WRITE_COST
-        return cost <= put_max
+        return cost <= FAN_MAX
 
     cdef uint64_t ticket(self) noexcept:
         return 0 if self.log is None else self.log.ticket()

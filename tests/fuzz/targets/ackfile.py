@@ -3,6 +3,7 @@
 from nsqfast._ext.storage.diskqueue.ackfile import AckFile
 
 from fuzz.common import empty_folder, guarded
+from support.ack_files import list_finished, put_written
 
 HEADER_SIZE, CAPACITY = 512, 16384
 WORDS = [b"nsqacks2", b"\x00\x40\x00\x00\x00\x00\x00\x00", b"\xff" * 8, b"\xff" * 7 + b"\x7f"]
@@ -16,9 +17,9 @@ def whole(cursor=3, written=10):
     """One as we leave it, cut behind the first bits."""
     path = path_of(empty_folder("ackfile"))
     acks = AckFile(str(path))
-    acks.put_written(written, 2, 300)
-    acks.put_cursor(cursor, 1, 90)
-    acks.finish_record(cursor + 1)
+    put_written(acks, written, 2, 300)
+    acks.set_cursor(cursor, 1, 90)
+    acks.mark(cursor + 1)
     acks.close()
     return path.read_bytes()[: HEADER_SIZE + 64]
 
@@ -38,13 +39,13 @@ def check(data):
     (cursor, *cursor_place), (written, *written_place) = acks.state()
     assert 1 <= cursor <= written <= cursor + acks.capacity
     assert min(*cursor_place, *written_place) >= 0
-    finished = acks.finished()
-    assert len(acks.finished()) == len(finished)
+    finished = list_finished(acks)
+    assert len(list_finished(acks)) == len(finished)
     # Of a queue that was being emptied the cursor is ahead, and it goes on from there.
-    acks.put_written(written + 100, *max(cursor_place, written_place))
-    assert acks.finished() == finished
-    acks.finish_record(written + 50)
+    put_written(acks, written + 100, *max(cursor_place, written_place))
+    assert list_finished(acks) == finished
+    acks.mark(written + 50)
     again = AckFile.load(str(path))
     assert again.trusted == acks.trusted
-    assert again.finished() == [*finished, written + 50]
-    assert len(again.finished()) == len(finished) + 1
+    assert list_finished(again) == [*finished, written + 50]
+    assert len(list_finished(again)) == len(finished) + 1

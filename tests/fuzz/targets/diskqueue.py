@@ -18,6 +18,7 @@ from nsqfast._ext.storage.diskqueue.syncer import Syncer
 
 from fuzz.common import body, empty_folder, guarded
 from models.segment import is_clear, read_records
+from support.ack_files import put_written
 
 SEPARATOR = b"\xfe\xfd\xfc"
 ACK_SIZE = 512 + 16384 // 8
@@ -53,10 +54,10 @@ def believed(cursor, written, marked):
     """An ack file as we write it, to be believed; both places are (index, file, position)."""
     path = empty_folder("acks") / "q.acks.dat"
     made = AckFile(str(path))
-    made.put_written(*written)
-    made.put_cursor(*cursor)
+    put_written(made, *written)
+    made.set_cursor(*cursor)
     for index in marked:
-        made.finish_record(index)
+        made.mark(index)
     made.close()
     return b"=" + path.read_bytes()[: 512 + 16]
 
