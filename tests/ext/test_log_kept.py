@@ -773,3 +773,46 @@ def test_a_start_after_an_empty_that_a_kill_cut_short(tmp_path, mode):
     bodies = scene.consumer().bodies(80 - gone)
     assert set(bodies) >= {b"new %d" % number for number in range(40)}
     scene.stop()
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("how", ["empty", "delete", "delete and make"])
+def test_files_stay_until_the_log_says_why_they_go(folder, open_scene, mode, how):
+    """A kill before that: the queue has what it had, and nothing that was finished."""
+    flags = {"mem_queue_size": 0, "max_bytes_per_file": 500}
+
+    def begin(scene):
+        scene.channel()
+        scene.publish(*numbered(*range(40)))
+        consumer = scene.consumer()
+        consumer.bodies(40)
+        consumer.finish(*numbered(*range(0, 40, 2)))
+        scene.commit()
+        consumer.close()
+        scene.commit()
+
+    def end(scene):
+        if how == "empty":
+            scene.channel().empty()
+        else:
+            scene.topic().delete_channel("c")
+            if how == "delete and make":
+                scene.channel()
+        scene.registry.timers.run(let_pass(0))
+
+    play_killed(folder, mode, begin, **flags)
+    play_killed(folder, mode, end, **flags)
+    scene = open_scene(mode, **flags)
+    if how != "delete and make":
+        left = numbered(*range(1, 40, 2))
+        assert sorted(scene.consumer().bodies(20)) == sorted(left)
+        end(scene)
+    scene.commit()
+    for _ in range(WAIT_S * 100):
+        run_turn(scene.registry, 0.01)
+        if how != "delete and make" and not list(folder.glob("t:c.*.0*.dat")):
+            break
+        if how == "delete and make" and scene.counts() == (0, 0, 0):
+            break
+    else:
+        raise AssertionError("the files stay")

@@ -50,6 +50,8 @@ cdef int64_t RETRY_NS = 1000000000
 # A batch waits no longer for publishers. The loop goes round at the end of that, since its timers count milliseconds.
 cdef int64_t HOLD_MAX_NS = 2000000
 cdef int64_t ROUNDS_NS = 500000
+# What files are removed for may not be in the log yet: then it is looked at again so much later.
+cdef int64_t COMMIT_WAIT_NS = 1000000
 
 log = logging.getLogger("nsqd")
 
@@ -119,6 +121,7 @@ cdef class DiskStore(Store):
         # A clock that was set back must not give an id twice: the log finds by it what is finished.
         self.latest_ns = max(ring.latest_ns, self.replay.latest_ns)
         self.log = EventLog(ring, (<object> self).announce)
+        self.syncer.ring = ring
         self.remove_deleted()
         if self.replay.has_begun and not recovery.damaged:
             remove_unnamed(self.settings.data_path or ".", self.replay.by_name, ring.folder.epoch(),
@@ -313,6 +316,7 @@ cdef class DiskStore(Store):
             self.syncer.removable.clear()
             log.error("COMMIT LOG: it was not closed, the next start repeats what it says")
         self.poll.close()
+        self.syncer.ring = None
         ring.close()
         if not is_closed:
             return OSError(ring.failed, "the commit log is not closed: start once more before Go takes the folder")
@@ -483,6 +487,11 @@ cdef class DiskDisposal(Disposal):
         super().__init__(timers, on_freed)
         self.syncer = syncer
         syncer.on_removable = (<object> self).begin
+
+    cdef int on_deadline(self, int64_t now_ns) except -1:
+        if self.has_files() and not self.syncer.may_remove():
+            return self.timers.arm(self, now_ns + COMMIT_WAIT_NS)
+        return Disposal.on_deadline(self, now_ns)
 
     cdef bint has_files(self) noexcept:
         return len(self.syncer.removable) > 0

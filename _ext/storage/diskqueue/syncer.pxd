@@ -2,6 +2,7 @@
 
 from libc.stdint cimport uint64_t, uintptr_t
 
+from nsqfast._ext.commitlog.ring cimport CommitRing
 from nsqfast._ext.core.budget cimport Budget
 from nsqfast._ext.storage.health cimport Health
 
@@ -38,6 +39,8 @@ cdef class Syncer:
     cdef public object on_pending        # called without arguments once per batch, at its first request
 
     cdef dict removable                  # files to be removed: prefix of a queue -> iterator of their paths
+    cdef CommitRing ring                 # None: there is no log
+    cdef uint64_t removable_in           # the batch of it that tells why they are removed
     cdef object on_removable             # called without arguments when there are some; None: they are removed at once
 
     cdef dict folders                    # path -> Folder; kept open, since their names are synced again and again
@@ -55,6 +58,7 @@ cdef class Syncer:
     cdef int start(self) except -1
     cdef int remove_later(self, str prefix, object paths) except -1
     cdef void keep_file(self, str prefix, str path)
+    cdef bint may_remove(self) noexcept
     cdef int remove_now(self, str prefix) except -1
     cdef bint remove_some(self, str prefix, object paths, Budget *budget) except -1
     cdef bint dispose(self, str path) except -1

@@ -129,6 +129,8 @@ cdef class Syncer:
     cdef int remove_later(self, str prefix, object paths) except -1:
         """These files of a queue are not needed any more: remove them in later turns."""
         self.removable[prefix] = chain(self.removable.get(prefix, ()), paths)
+        if self.ring is not None:
+            self.removable_in = self.ring.filling - (self.ring.count == 0)
         if self.on_removable is None:
             return self.remove_now(prefix)
         self.on_removable()
@@ -139,10 +141,16 @@ cdef class Syncer:
         if prefix in self.removable:
             self.removable[prefix] = filter(path.__ne__, self.removable[prefix])
 
+    cdef bint may_remove(self) noexcept:
+        """Not before the log has said why: after a kill it would miss records, and take what is left as it is."""
+        return self.ring is None or self.ring.failed != 0 or self.ring.written >= self.removable_in
+
     cdef int remove_now(self, str prefix) except -1:
         """Remove them now, before a new queue of that name creates its own."""
         cdef Budget endless = Budget(0, INT64_MAX)
         paths = self.removable.pop(prefix, None)
+        if paths is not None and not self.may_remove():
+            self.ring.wait(self.removable_in, -1)
         while paths is not None and not self.remove_some(prefix, paths, &endless):
             pass
         return 0
