@@ -33,10 +33,8 @@ cdef class LargeMpub(Timed):
 
     cdef int add(self, bytes bodies, uint64_t count, int64_t wall_ns) except -1:
         """OSError: the log does not take it."""
-        cdef uint64_t _, first_id = self.guid.next(wall_ns)
-        for _ in range(count - 1):
-            self.guid.next(wall_ns)
-        self.store.note_piece(self.number, self.piece_count, wall_ns, first_id, bodies)
+        cdef uint64_t first_id = self.guid.next_many(wall_ns, count)
+        self.store.note_piece(self.number, self.piece_count, wall_ns, first_id, bodies, len(bodies))
         self.pieces.append((self.piece_count, wall_ns, first_id, count, bodies))
         self.piece_count += 1
         self.ticket = self.store.ticket()

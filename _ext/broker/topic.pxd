@@ -58,6 +58,8 @@ cdef class Topic(MessageQueue):
     cdef uint64_t publish(self, const char *body, Py_ssize_t size, int64_t defer_ms,
                           bint is_told=*) except? 0
     cdef uint64_t publish_many(self, const char *data, uint64_t count) except? 0
+    cdef uint64_t add_many(self, const char *data, uint64_t count, bint is_spread) except? 0
+    cdef uint64_t put_logged(self, const char *data, uint64_t count, bint is_spread) except? 0
     cdef Closing close(self)
     cdef int delete(self) except -1
     cdef int delete_some(self) except -1

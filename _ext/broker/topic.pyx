@@ -85,20 +85,35 @@ cdef class Topic(MessageQueue):
 
     cdef uint64_t publish_many(self, const char *data, uint64_t count) except? 0:
         """Publish `count` times {4 bytes size, body}, checked by the caller."""
-        cdef uint64_t _, total = 0
-        cdef Py_ssize_t size
-        cdef int64_t wall = self.clock.wall_ns(), monotonic = self.clock.monotonic_ns()
+        cdef uint64_t total = 0
         cdef bint is_spread = self.begin_many(count)
         try:
-            for _ in range(count):
-                size = get_be32(data)
-                self.add(data + 4, size, 0, False, wall, monotonic, is_spread, False)
-                data += 4 + size
-                total += size
+            total = (self.put_logged(data, count, is_spread) if self.has_log
+                     else self.add_many(data, count, is_spread))
             self.store.end()
         except BaseException as error:
             self.break_off(count, error)
         return self.finish_put(count, total, is_spread)
+
+    cdef uint64_t add_many(self, const char *data, uint64_t count, bint is_spread) except? 0:
+        cdef uint64_t _, total = 0
+        cdef Py_ssize_t size
+        cdef int64_t wall = self.clock.wall_ns(), monotonic = self.clock.monotonic_ns()
+        for _ in range(count):
+            size = get_be32(data)
+            self.add(data + 4, size, 0, False, wall, monotonic, is_spread, False)
+            data += 4 + size
+            total += size
+        return total
+
+    cdef uint64_t put_logged(self, const char *data, uint64_t count, bint is_spread) except? 0:
+        """One record has all of their bodies, and one says that they came into the queues."""
+        cdef int64_t wall = self.clock.wall_ns()
+        cdef uint64_t first_id = self.guid.next_many(wall, count)
+        cdef uint64_t total = self.put_bodies(data, count, wall, first_id, is_spread)
+        self.store.note_piece(0, first_id, wall, first_id, data, total + 4 * count)
+        self.store.note_released(0, first_id, count, is_spread)
+        return total
 
     cdef bint begin_many(self, uint64_t count) except -1:
         """Return whether these messages go to the channels."""

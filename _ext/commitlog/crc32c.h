@@ -16,14 +16,22 @@
 #endif
 
 #define NSQ_CRC_POLYNOMIAL 0x82f63b78u /* bits reversed: the lowest is that of x^31 */
+#define NSQ_CRC_PART 1024 /* of a long piece, three of which are summed at once */
 
 typedef uint32_t nsq_crc_function(uint32_t state, const void *data, size_t size);
 typedef void nsq_crc_three_function(uint32_t *states, const char *const *data, size_t size);
 
 static uint32_t nsq_crc_table[8][256];
+static uint32_t nsq_crc_behind[4][256]; /* what so many zeros as a part has make of a register, by its bytes */
 
 static inline uint64_t nsq_load64(const unsigned char *bytes) {
     uint64_t value;
+    memcpy(&value, bytes, sizeof value);
+    return value;
+}
+
+static inline uint32_t nsq_load32(const unsigned char *bytes) {
+    uint32_t value;
     memcpy(&value, bytes, sizeof value);
     return value;
 }
@@ -51,6 +59,10 @@ __attribute__((target("sse4.2"))) static inline uint32_t nsq_crc_by_instruction(
     for (; size >= 8; size -= 8, bytes += 8)
         wide = __builtin_ia32_crc32di(wide, nsq_load64(bytes));
     state = (uint32_t)wide;
+    if (size >= 4) {
+        state = __builtin_ia32_crc32si(state, nsq_load32(bytes));
+        size -= 4, bytes += 4;
+    }
     for (; size > 0; size--, bytes++)
         state = __builtin_ia32_crc32qi(state, *bytes);
     return state;
@@ -106,6 +118,14 @@ static inline void nsq_crc_three_by_table(uint32_t *states, const char *const *d
 static nsq_crc_function *nsq_crc_run = nsq_crc_by_table;
 static nsq_crc_three_function *nsq_crc_run_three = nsq_crc_three_by_table;
 
+static inline void nsq_crc_prepare_parts(void) {
+    static const char zeros[NSQ_CRC_PART];
+    for (int k = 0; k < 4; k++)
+        for (uint32_t i = 1; i < 256; i++)
+            nsq_crc_behind[k][i] = i & (i - 1) ? nsq_crc_behind[k][i & (i - 1)] ^ nsq_crc_behind[k][i & -i]
+                                               : nsq_crc_by_table(i << 8 * k, zeros, NSQ_CRC_PART);
+}
+
 static inline void nsq_crc_prepare(void) {
     for (uint32_t i = 0; i < 256; i++) {
         uint32_t state = i;
@@ -118,14 +138,29 @@ static inline void nsq_crc_prepare(void) {
             uint32_t state = nsq_crc_table[k - 1][i];
             nsq_crc_table[k][i] = nsq_crc_table[0][state & 255] ^ state >> 8;
         }
+    nsq_crc_prepare_parts();
 #ifdef NSQ_CRC_INSTRUCTION
     if (nsq_crc_has_instruction())
         nsq_crc_run = nsq_crc_by_instruction, nsq_crc_run_three = nsq_crc_three_by_instruction;
 #endif
 }
 
+/* The register behind one more part, which alone makes `part` of 0. */
+static inline uint32_t nsq_crc_join(uint32_t state, uint32_t part) {
+    return nsq_crc_behind[0][state & 255] ^ nsq_crc_behind[1][state >> 8 & 255] ^ nsq_crc_behind[2][state >> 16 & 255]
+           ^ nsq_crc_behind[3][state >> 24] ^ part;
+}
+
 static inline uint32_t nsq_crc32c(uint32_t crc, const void *data, size_t size) {
-    return ~nsq_crc_run(~crc, data, size);
+    const char *bytes = (const char *)data;
+    uint32_t state = ~crc;
+    for (; size >= 3 * NSQ_CRC_PART; size -= 3 * NSQ_CRC_PART, bytes += 3 * NSQ_CRC_PART) {
+        const char *parts[3] = {bytes, bytes + NSQ_CRC_PART, bytes + 2 * NSQ_CRC_PART};
+        uint32_t states[3] = {state, 0, 0};
+        nsq_crc_run_three(states, parts, NSQ_CRC_PART);
+        state = nsq_crc_join(nsq_crc_join(states[0], states[1]), states[2]);
+    }
+    return ~nsq_crc_run(state, bytes, size);
 }
 
 /* Continues the sums of three pieces by them; what they have beyond the shortest is summed one after the other. */
@@ -136,7 +171,7 @@ static inline void nsq_crc32c_three(uint32_t *crcs, const char *const *data, con
         crcs[i] = ~crcs[i];
     nsq_crc_run_three(crcs, data, size);
     for (int i = 0; i < 3; i++)
-        crcs[i] = ~nsq_crc_run(crcs[i], data[i] + size, sizes[i] - size);
+        crcs[i] = nsq_crc32c(~crcs[i], data[i] + size, sizes[i] - size);
 }
 
 static inline uint32_t nsq_crc32c_number(uint32_t crc, uint64_t number) { return nsq_crc32c(crc, &number, 8); }

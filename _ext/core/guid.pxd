@@ -16,6 +16,7 @@ cdef class GuidFactory:
     cdef int64_t sequence
 
     cdef uint64_t next(self, int64_t now_ns) noexcept
+    cdef uint64_t next_many(self, int64_t now_ns, uint64_t count) noexcept
     cdef uint64_t last(self) noexcept
 
 

@@ -135,7 +135,7 @@ cdef class TopicStore:
 
     # Log a piece whose first message has that id, and the others those behind it. OSError if it is not taken.
     cdef int note_piece(self, uint64_t mpub, uint64_t piece, int64_t published_ns, uint64_t first_id,
-                        bytes bodies) except -1
+                        const char *bodies, size_t size) except -1
 
     # Its so many messages were put into all channels, or into the topic's own queue. The first one decides that the
     # whole MPUB is kept. OSError: not in this turn.

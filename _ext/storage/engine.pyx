@@ -145,7 +145,7 @@ cdef class TopicStore:
         return True
 
     cdef int note_piece(self, uint64_t mpub, uint64_t piece, int64_t published_ns, uint64_t first_id,
-                        bytes bodies) except -1:
+                        const char *bodies, size_t size) except -1:
         return 0
 
     cdef int note_released(self, uint64_t mpub, uint64_t piece, uint64_t count, bint is_spread) except -1:

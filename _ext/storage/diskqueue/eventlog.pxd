@@ -85,7 +85,7 @@ cdef class QueueLog:
 
     cdef bint publish(self, Message *message, uint16_t attempts, int64_t due_ns, bint is_spread) except -1
     cdef int add_piece(self, uint64_t mpub, uint64_t piece, int64_t published_ns, uint64_t first_id,
-                       bytes bodies) except -1
+                       const char *bodies, size_t size) except -1
     cdef int release(self, uint64_t mpub, uint64_t piece, bint is_spread) except -1
     cdef int finish(self, uint64_t id, uint64_t index) except -1
     cdef bint take_over(self, Message *message, uint64_t index, uint16_t attempts, int64_t due_ns) except -1

@@ -152,7 +152,8 @@ cdef class Replay:
             self.pieces[get_number(data), get_number(data + 8)] = subject, data[:size]
             return 0
         if kind == RELEASED:
-            self.released.add(get_number(data))
+            if get_number(data):
+                self.released.add(get_number(data))
             _, piece = self.pieces.pop((get_number(data), get_number(data + 8)), (0, None))
             return 0 if piece is None else self.release(queue, flags & SPREAD, piece)
         if not self.counts(queue):

@@ -414,11 +414,11 @@ cdef class DiskTopic(TopicStore):
 
     cdef int note_published(self, Message *message, bint is_spread, ChannelStore only) except -1:
         cdef ChannelStore queue = self.own if only is None else only
-        cdef int64_t due_ns
+        cdef int64_t due_ns = 0
         if self.log is not None and isinstance(queue, Backlog):
-            due_ns = wall_ns() + <int64_t> message.defer_ms * 1000000
-            (<Backlog> queue).log.publish(message, message.attempts,
-                                          kept_due(due_ns, message.is_told) if message.defer_ms else 0, is_spread)
+            if message.defer_ms:
+                due_ns = kept_due(wall_ns() + <int64_t> message.defer_ms * 1000000, message.is_told)
+            (<Backlog> queue).log.publish(message, message.attempts, due_ns, is_spread)
             # What goes from a topic's backlog to a channel was counted before.
             self.log.message_count += only is None
         return 0
@@ -431,8 +431,8 @@ cdef class DiskTopic(TopicStore):
         return not self.log.is_crowded()
 
     cdef int note_piece(self, uint64_t mpub, uint64_t piece, int64_t published_ns, uint64_t first_id,
-                        bytes bodies) except -1:
-        return (<Backlog> self.own).log.add_piece(mpub, piece, published_ns, first_id, bodies)
+                        const char *bodies, size_t size) except -1:
+        return (<Backlog> self.own).log.add_piece(mpub, piece, published_ns, first_id, bodies, size)
 
     cdef int note_released(self, uint64_t mpub, uint64_t piece, uint64_t count, bint is_spread) except -1:
         (<Backlog> self.own).log.release(mpub, piece, is_spread)
