@@ -84,6 +84,8 @@ cdef class Channel(MessageQueue):
     cdef int drop_deliveries(self) except -1
     cdef Delivery *take_deferred(self) except? NULL
     cdef int add_deliveries(self, Closing closing) except -1
+    cdef int end_showing(self) except -1
+    cdef int defer_again(self, Delivery *delivery) except -1
     cdef int restore_deferred(self) except -1
     cdef list in_flight_queues(self)
     cdef int64_t oldest(self) except -2

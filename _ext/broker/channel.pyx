@@ -85,6 +85,13 @@ cdef class Channel(MessageQueue):
             deadline_ns = self.clock.monotonic_ns()     # store_deferred
         return self.rearm(deadline_ns)
 
+    cdef int defer_again(self, Delivery *delivery) except -1:
+        """It was removed, and its deferral goes on."""
+        if self.backlog.checkpoint is not None:
+            self.backlog.checkpoint.add_deferred(
+                delivery, delivery.deadline_ns - self.clock.monotonic_ns() + self.clock.wall_ns())
+        return self.defer(delivery, delivery.deadline_ns)
+
     cdef int restore_deferred(self) except -1:
         """Defer again what was deferred when the broker stopped."""
         cdef int64_t due_ns = 0, to_monotonic_ns = self.clock.monotonic_ns() - self.clock.wall_ns()
@@ -404,6 +411,12 @@ cdef class Channel(MessageQueue):
         self.renewal = None
         return True
 
+    cdef int end_showing(self) except -1:
+        """Nothing is shown to a checkpoint any more."""
+        self.backlog.checkpoint = self.deferred.checkpoint = self.stored.checkpoint = None
+        self.deferred.shown = self.stored.shown = 0
+        return 0
+
     # -- the operator's commands ---------------------------------------------------------------------------------------
 
     def pause(self):
@@ -443,6 +456,7 @@ cdef class Channel(MessageQueue):
         cdef int64_t queued = <int64_t> self.backlog.memory.size
         self.exiting = True
         self.timers.disarm(self)
+        self.end_showing()
         closing = self.store.begin_closing(self.backlog)
         if closing is None:
             return None

@@ -45,7 +45,25 @@ cdef class DeferredHeap(DeadlineHeap):
     cdef bint is_crowded(self) noexcept:
         return self.size > kept_count or (self.body_size > KEPT_SIZE and self.size > 1)
 
+    cdef bint show(self, Checkpoint checkpoint, int64_t to_wall_ns, Budget *budget) except -1:
+        """Show all, a part in each call (False: more); what a removal moves in front of the others is shown then."""
+        self.checkpoint, self.to_wall_ns = checkpoint, to_wall_ns
+        while self.shown < self.size:
+            self.show_at(self.shown)
+            self.shown += 1
+            if self.shown < self.size and checkpoint.ends_part(
+                    budget, (<Delivery *> self.nodes[self.shown - 1]).message.size):
+                return False
+        self.shown, self.checkpoint = 0, None
+        return True
+
+    cdef void show_at(self, uint32_t index) noexcept:
+        self.checkpoint.add_deferred(<Delivery *> self.nodes[index], self.to_wall_ns + self.nodes[index].deadline_ns)
+
     cdef void remove(self, HeapNode *node) noexcept:
+        if self.shown:
+            self.show_at(self.size - 1)
+            self.show_at(self.passing(node.heap_index, self.shown))
         DeadlineHeap.remove(self, node)
         self.body_size -= (<Delivery *> node).message.size
         if is_listed(<Delivery *> node):

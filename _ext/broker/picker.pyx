@@ -393,7 +393,7 @@ cdef class Picker:
         count, self.picked_count = self.picked_count, 0
         for i in range(count):
             if self.is_deferred:
-                self.channel.defer(self.picked[i], self.picked[i].deadline_ns)
+                self.channel.defer_again(self.picked[i])
             else:
                 self.channel.backlog.requeue(self.picked[i])
         return 0

@@ -2,11 +2,12 @@
 
 from libc.stdint cimport int64_t, uint64_t
 
+from nsqfast._ext.core.budget cimport Budget
 from nsqfast._ext.core.due_heap cimport Due, DueHeap
 from nsqfast._ext.core.in_flight cimport Entry, InFlightTable
 from nsqfast._ext.core.memory cimport Memory
 from nsqfast._ext.core.message cimport Delivery
-from nsqfast._ext.storage.engine cimport ChannelStore
+from nsqfast._ext.storage.engine cimport ChannelStore, Checkpoint
 
 
 cdef enum Recall:
@@ -24,6 +25,9 @@ cdef class StoredDeferrals:
     cdef InFlightTable told          # id -> ordinal, as items of item_of(), of those not delivered yet; None = none
     cdef size_t over_count           # entries whose deferral is over, and which are still in the heap
     cdef size_t swept                # the entry at which the search for these goes on
+    cdef Checkpoint checkpoint       # which the first so many of its entries were shown to
+    cdef size_t shown
+    cdef int64_t to_wall_ns
 
     cdef int put(self, Delivery *delivery) except -1
     cdef int64_t count(self) noexcept
@@ -33,6 +37,10 @@ cdef class StoredDeferrals:
     cdef Recall recall_told(self, uint64_t id, Delivery **delivery) except *
     cdef int end_told(self, uint64_t id) except -1
     cdef int sweep(self) except -1
+    cdef bint show(self, Checkpoint checkpoint, int64_t to_wall_ns, Budget *budget) except -1
+    cdef void show_at(self, size_t index) noexcept
+    cdef void show_passing(self, size_t index) noexcept
+    cdef void drop_at(self, size_t index) noexcept
     cdef void remove_at(self, size_t index) noexcept
     cdef Entry *entry_of(self, const Due *due) noexcept
     cdef int note_moved(self, size_t index, uint64_t ordinal) except -1

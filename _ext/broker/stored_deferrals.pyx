@@ -65,7 +65,7 @@ cdef class StoredDeferrals:
         cdef Recall recall
         if not self.backlog.is_unfinished(self.heap.entries[0].ordinal):
             self.over_count -= self.over_count > 0
-            self.heap.remove_at(0)
+            self.drop_at(0)
             return GONE
         recall = self.load(0, delivery)
         if recall == GONE:
@@ -78,6 +78,7 @@ cdef class StoredDeferrals:
 
     cdef int replace_first(self, int64_t deadline_ns) except -1:
         """Try it again then; others go on meanwhile."""
+        self.show_passing(0)
         self.heap.entries[0].deadline_ns = deadline_ns
         self.heap.down(0)
         return 0
@@ -111,7 +112,7 @@ cdef class StoredDeferrals:
             if self.backlog.is_unfinished(self.heap.entries[self.swept].ordinal):
                 self.swept += 1
             else:
-                self.heap.remove_at(self.swept)
+                self.drop_at(self.swept)
                 self.over_count -= self.over_count > 0
         return 0
 
@@ -120,7 +121,31 @@ cdef class StoredDeferrals:
         cdef Entry *entry = self.entry_of(&self.heap.entries[index])
         if entry is not NULL:
             self.told.remove_at(entry)
+        self.drop_at(index)
+
+    cdef void drop_at(self, size_t index) noexcept:
+        self.show_passing(index)
         self.heap.remove_at(index)
+
+    cdef bint show(self, Checkpoint checkpoint, int64_t to_wall_ns, Budget *budget) except -1:
+        """As DeferredHeap.show."""
+        self.checkpoint, self.to_wall_ns = checkpoint, to_wall_ns
+        while self.shown < self.heap.size:
+            self.show_at(self.shown)
+            self.shown += 1
+            if self.shown < self.heap.size and checkpoint.ends_part(budget, 0):
+                return False
+        self.shown, self.checkpoint = 0, None
+        return True
+
+    cdef void show_at(self, size_t index) noexcept:
+        cdef Due *due = &self.heap.entries[index]
+        self.checkpoint.add_stored(due.ordinal, self.to_wall_ns + due.deadline_ns, due.is_told)
+
+    cdef void show_passing(self, size_t index) noexcept:
+        if self.shown:
+            self.show_at(self.heap.size - 1)
+            self.show_at(self.heap.passing(index, self.shown))
 
     cdef Entry *entry_of(self, const Due *due) noexcept:
         cdef Entry *entry = self.told.find_item(due.id) if is_listed(due) and self.told is not None else NULL

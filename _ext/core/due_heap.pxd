@@ -26,3 +26,4 @@ cdef class DueHeap:
     cdef int grow(self) except -1
     cdef void up(self, size_t index) noexcept
     cdef void down(self, size_t index) noexcept
+    cdef size_t passing(self, size_t index, size_t limit) noexcept

@@ -72,3 +72,14 @@ cdef class DueHeap:
             index = child
             child = 2 * index + 1
         self.entries[index] = due
+
+    cdef size_t passing(self, size_t index, size_t limit) noexcept:
+        """As DeadlineHeap.passing."""
+        cdef size_t child = 2 * index + 1, last = self.size - 1
+        while child < last:
+            if child + 1 < last and self.entries[child + 1].deadline_ns < self.entries[child].deadline_ns:
+                child += 1
+            if child >= limit:
+                return child
+            child = 2 * child + 1
+        return last

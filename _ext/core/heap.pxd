@@ -25,6 +25,7 @@ cdef class DeadlineHeap:
     cdef int grow(self) except -1
     cdef void up(self, uint32_t index) noexcept
     cdef void down(self, uint32_t index) noexcept
+    cdef uint32_t passing(self, uint32_t index, uint32_t limit) noexcept
 
 
 ctypedef struct TimedNode:

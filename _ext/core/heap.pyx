@@ -93,6 +93,18 @@ cdef class DeadlineHeap:
         self.nodes[index] = node
         node.heap_index = index
 
+    cdef uint32_t passing(self, uint32_t index, uint32_t limit) noexcept:
+        """The one at that place leaves it. Of those that follow upwards at most one comes from `limit` or behind it to
+        before it: return its index, or the last one's, which may come to that place itself."""
+        cdef uint32_t child = 2 * index + 1, last = self.size - 1
+        while child < last:
+            if child + 1 < last and self.nodes[child + 1].deadline_ns < self.nodes[child].deadline_ns:
+                child += 1
+            if child >= limit:
+                return child
+            child = 2 * child + 1
+        return last
+
 
 cdef class Timed:
     """Timers.arm sets its deadline; once called it is not armed any more."""

@@ -66,6 +66,7 @@ cdef class InFlightQueue:
     cdef DeadlineHeap others
     cdef size_t size
     cdef bint is_borrowed    # its maker frees the deliveries
+    cdef Delivery *cursor    # in the list: where somebody goes on who looks at a part of it at a time
 
     cdef int push(self, Delivery *delivery) except -1
     cdef Delivery *peek(self) noexcept

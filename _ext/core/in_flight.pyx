@@ -213,6 +213,8 @@ cdef class InFlightQueue:
         if NSQFAST_DEBUG:
             assert (delivery.previous is NULL) == (delivery is self.first), "not in this line"
             assert (delivery.next is NULL) == (delivery is self.last), "not in this line"
+        if delivery is self.cursor:
+            self.cursor = delivery.next
         if delivery.previous is NULL:
             self.first = delivery.next
         else:
@@ -228,7 +230,7 @@ cdef class InFlightQueue:
         cdef InFlightQueue taken = InFlightQueue(<Memory> self.others.account.owner)
         taken.first, taken.last, taken.size = self.first, self.last, self.size
         taken.others, self.others = self.others, taken.others
-        self.first = self.last = NULL
+        self.first = self.last = self.cursor = NULL
         self.size = 0
         return taken
 

@@ -8,7 +8,7 @@ One thread calls everything. Nothing below this module is known above it (tests/
 broker of a program gets its engine from `engines`. The three are an engine themselves, which keeps all in memory.
 """
 
-from libc.stdint cimport int64_t, uint64_t, uintptr_t
+from libc.stdint cimport int64_t, uint16_t, uint64_t, uintptr_t
 
 from nsqfast._ext.core.budget cimport Budget
 from nsqfast._ext.core.heap cimport Timed, Timers
@@ -168,6 +168,7 @@ cdef class ChannelStore:
     # Its next messages, for take_next(): Message * with its lowest bit set, or Delivery * of one that came back.
     cdef Ring memory
     cdef Timed taker                 # is armed as soon as a pending read_next() can go on
+    cdef Checkpoint checkpoint       # which the queue is being shown to; None = to none
 
     # Keep one more reference. False: it is full, keeps nothing on disk, and nobody waits for the message.
     # OSError: not kept.
@@ -251,15 +252,20 @@ cdef class ChannelStore:
 
 
 cdef class Checkpoint:
-    # A queue as it is now, with what is in its memory; then what was taken from it, and what is deferred.
-    cdef int begin_queue(self, ChannelStore queue) except -1
-    cdef int add(self, Delivery *delivery) except -1
-    cdef int add_deferred(self, Delivery *delivery, int64_t due_ns) except -1
+    # A queue is shown to it, in parts if need be: its files as they are now. False: nothing of it is kept.
+    cdef bint begin_queue(self, ChannelStore queue) except -1
+    # Then each message that is in its memory, taken from it, or deferred, at least once. One that comes back, or goes
+    # to a file, between two parts is shown by the ChannelStore.
+    cdef void add(self, Delivery *delivery) noexcept
+    cdef void add_deferred(self, Delivery *delivery, int64_t due_ns) noexcept
     # A deferred one that is in its record alone.
-    cdef int add_stored(self, uint64_t ordinal, int64_t due_ns, bint is_told) except -1
-
-    # Write what was added; False: the part ended first.
-    cdef bint work(self, Budget *budget) except -1
+    cdef void add_stored(self, uint64_t ordinal, int64_t due_ns, bint is_told) noexcept
+    # One that has no record. due_ns: as the storage keeps it.
+    cdef void keep(self, Message *message, uint16_t attempts, int64_t due_ns) noexcept
+    # Whether the part ends behind a message of that size; then the queue is_parted.
+    cdef bint ends_part(self, Budget *budget, uint64_t size) except -1
+    cdef int end_queue(self) except -1
+    cdef bint is_parted
 
     # All queues were added: go on with the rest; True: it is done. OSError: there is no checkpoint.
     cdef bint finish(self, Budget *budget) except -1

@@ -272,19 +272,25 @@ cdef class ChannelStore:
 
 
 cdef class Checkpoint:
-    cdef int begin_queue(self, ChannelStore queue) except -1:
+    cdef bint begin_queue(self, ChannelStore queue) except -1:
         pass
 
-    cdef int add(self, Delivery *delivery) except -1:
+    cdef void add(self, Delivery *delivery) noexcept:
         pass
 
-    cdef int add_deferred(self, Delivery *delivery, int64_t due_ns) except -1:
+    cdef void add_deferred(self, Delivery *delivery, int64_t due_ns) noexcept:
         pass
 
-    cdef int add_stored(self, uint64_t ordinal, int64_t due_ns, bint is_told) except -1:
+    cdef void add_stored(self, uint64_t ordinal, int64_t due_ns, bint is_told) noexcept:
         pass
 
-    cdef bint work(self, Budget *budget) except -1:
+    cdef void keep(self, Message *message, uint16_t attempts, int64_t due_ns) noexcept:
+        pass
+
+    cdef bint ends_part(self, Budget *budget, uint64_t size) except -1:
+        pass
+
+    cdef int end_queue(self) except -1:
         pass
 
     cdef bint finish(self, Budget *budget) except -1:

@@ -249,6 +249,8 @@ cdef class Backlog(ChannelStore):
         cdef size_t i, new_count = 0
         for i in range(count):
             new_count += deliveries[i].ordinal == 0
+            if self.checkpoint is not None:
+                self.checkpoint.add_deferred(deliveries[i], deliveries[i].deadline_ns - monotonic_ns() + wall_ns())
         if new_count == 0:
             return True
         self.disk.writer.begin_batch()
@@ -308,6 +310,8 @@ cdef class Backlog(ChannelStore):
     cdef int log_return(self, Delivery *delivery, int64_t due_ns) except -1:
         """A message comes back. One in a file is kept by the log from now on, with its attempts, not by the file."""
         if delivery.ordinal == 0:
+            if self.checkpoint is not None:
+                self.checkpoint.keep(delivery.message, delivery.attempts, due_ns)
             return self.log.give_back(delivery.message.id, delivery.attempts, due_ns)
         if not self.log.take_over(delivery.message, self.disk.reader.index_of(delivery.ordinal), delivery.attempts,
                                   due_ns):

@@ -13,14 +13,6 @@ from nsqfast._ext.storage.diskqueue.syncer cimport OpenFile, Syncer
 from nsqfast._ext.storage.engine cimport ChannelStore, Checkpoint
 
 
-# A message that is only in memory, or a deferred one that has a record in a file.
-ctypedef struct Carried:
-    Message *message            # NULL: see ordinal
-    uint64_t ordinal
-    int64_t due_ns
-    uint16_t attempts
-
-
 cdef class DiskCheckpoint(Checkpoint):
     cdef EventLog log
     cdef Syncer syncer
@@ -28,15 +20,12 @@ cdef class DiskCheckpoint(Checkpoint):
     cdef OpenFile *file
     cdef int64_t begun_ns
     cdef uint64_t begun              # the batch that was being filled at the beginning
-    cdef uint64_t pieces_end         # the batch behind the pieces of large MPUBs that were being released
+    cdef uint64_t log_end            # the batch up to which the log has to be on disk
     cdef uint64_t ticket             # of the fsyncs that it waits for
     cdef list places                 # (Backlog, index, file, position): where each began
     cdef Backlog backlog             # whose messages come now; None = nothing is kept of them
     cdef uint64_t end_index          # behind its last record
-    cdef Carried *carried
-    cdef size_t count
-    cdef size_t capacity
-    cdef size_t encoded              # so many of them
+    cdef int error                   # that came while a queue was shown; 0 = none
     cdef char *data                  # of the file, not written yet
     cdef size_t used
     cdef size_t data_capacity
@@ -44,12 +33,10 @@ cdef class DiskCheckpoint(Checkpoint):
     cdef uint32_t crc
     cdef int step
 
-    cdef int keep(self, Message *message, uint64_t ordinal, uint16_t attempts, int64_t due_ns) except -1
     cdef int put_places(self) except -1
     cdef int put_holes(self) except -1
     cdef char *put(self, uint8_t kind, uint16_t extra, uint32_t subject, size_t size) except NULL
     cdef char *room(self, size_t size) except NULL
-    cdef int encode(self) except -1
     cdef int write(self) except -1
     cdef int put_mpubs(self) except -1
     cdef int end_file(self) except -1

@@ -3,13 +3,16 @@
     each queue, one after the other: its place in the log, where its files begin and end, what is only in memory
         ─► carried.tmp ─► fsync, with the files of the queues ─► carried ─► the log's older batches can go
 
-A queue is looked at in one go; between two of them the broker goes on. Its place says which records of the log the
-checkpoint has seen the effect of, committed or not: a start repeats the others. A topic comes before its channels, so
-that nothing is in neither of them that is on its way from it to them. Until the next checkpoint the files stay that a
-queue had at this one, and what was written to them later is cut off by a start, which finds it in the log.
+A queue is shown in parts of a turn each, and the broker goes on between them. Its place is that of the first part: a
+start repeats the records of the log behind it. What they say of a message may be in `carried`, too, or a part of it, so
+they are such that repeating one changes nothing; and nothing is missing in `carried` that they need, because a message
+that comes back, or goes to a file, between two parts is shown at once. Where it took more than one part the log has to
+be on disk up to the last before `carried` counts. A topic comes before its channels, so that nothing is in neither of
+them that is on its way from it to them. Until the next checkpoint the files stay that a queue had at this one, and what
+was written to them later is cut off by a start, which finds it in the log.
 """
 
-from libc.errno cimport EIO, errno
+from libc.errno cimport EIO, ENOMEM, errno
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp, memcpy, memset
 from posix.unistd cimport write as write_fd
@@ -22,7 +25,6 @@ from nsqfast._ext.commitlog.format cimport (
 )
 from nsqfast._ext.core.budget cimport is_spent
 from nsqfast._ext.core.clock cimport monotonic_ns, wall_ns
-from nsqfast._ext.core.message cimport message_drop, message_keep
 from nsqfast._ext.storage.diskqueue.deferred cimport kept_due
 from nsqfast._ext.storage.diskqueue.eventlog cimport (
     HELD, HOLES, NAMED, NAMED_SIZE, PLACED, PUBLISHED, PUBLISHED_SIZE, RELEASED, RELEASED_SIZE, get_number, put_number,
@@ -37,6 +39,8 @@ cdef enum:
     PIECE_SIZE = 262144
     # Units that a queue counts for at the end: a part is a handful of them.
     NOTE_UNITS = 64
+    # Bytes of a body that count for one more.
+    UNIT_SIZE = 1024
     HEAD_SIZE = 40              # magic, the ring's epoch, the batch at which it began, a version
     TAIL_SIZE = 16              # size of all before it, their CRC32C
     VERSION = 1
@@ -68,26 +72,20 @@ cdef class DiskCheckpoint(Checkpoint):
         put_number(head + 32, VERSION)
 
     def __dealloc__(self):
-        while self.encoded < self.count:
-            if self.carried[self.encoded].message is not NULL:
-                message_drop(self.carried[self.encoded].message)
-            self.encoded += 1
-        free(self.carried)
         free(self.data)
         if self.file is not NULL:
             drop_file(self.file)
 
     # What a queue has
 
-    cdef int begin_queue(self, ChannelStore queue) except -1:
+    cdef bint begin_queue(self, ChannelStore queue) except -1:
         cdef Backlog backlog = <Backlog> queue if isinstance(queue, Backlog) else None
-        cdef uint64_t item
-        cdef size_t i
         cdef bytes name
         cdef char *out
+        self.is_parted = False
         self.backlog = backlog if backlog is not None and backlog.log is not None else None
         if self.backlog is None:
-            return 0
+            return False
         name = backlog.disk.position.name.encode()
         out = self.put(NAMED, 0, backlog.log.number, NAMED_SIZE + len(name))
         put_number(out, self.log.life)
@@ -96,13 +94,7 @@ cdef class DiskCheckpoint(Checkpoint):
         memcpy(out + NAMED_SIZE, <const char *> name, len(name))
         self.end_index = backlog.disk.position.written
         self.put_places()
-        for i in range(backlog.memory.size):
-            item = <uint64_t> backlog.memory.ahead(i)
-            if item & 1:
-                self.keep(<Message *> (item & ~<uint64_t> 1), 0, (<Message *> (item & ~<uint64_t> 1)).attempts, 0)
-            else:
-                self.add(<Delivery *> item)
-        return 0
+        return True
 
     cdef int put_places(self) except -1:
         cdef DiskPosition position = self.backlog.disk.position
@@ -119,87 +111,82 @@ cdef class DiskCheckpoint(Checkpoint):
 
     cdef int put_holes(self) except -1:
         cdef DiskPosition position = self.backlog.disk.position
-        cdef uint64_t first = position.cursor & ~<uint64_t> 63, index
+        cdef uint64_t first = position.cursor & ~<uint64_t> 63
+        cdef size_t count, start, before
         cdef char *out
         if position.acks is None or position.acks.count(position.cursor, position.written) == 0:
             return 0
-        out = self.put(HOLES, 0, self.backlog.log.number, 8 + align_up(position.written - first, 64) // 8)
+        count = align_up(position.written - first, 64) // 64
+        start = (first & position.acks.mask) >> 6
+        before = min(count, (<size_t> position.acks.mask + 1) // 64 - start)     # the words are a ring
+        out = self.put(HOLES, 0, self.backlog.log.number, 8 + 8 * count)
         put_number(out, first)
-        for index in range(first, position.written, 64):
-            out += 8
-            put_number(out, position.acks.words[(index & position.acks.mask) >> 6])
+        memcpy(out + 8, position.acks.words + start, 8 * before)
+        memcpy(out + 8 + 8 * before, position.acks.words, 8 * (count - before))
         return 0
 
-    cdef int add(self, Delivery *delivery) except -1:
+    cdef void add(self, Delivery *delivery) noexcept:
         """One that has a record in a file is still unfinished there."""
-        if self.backlog is not None and delivery.ordinal == 0:
-            self.keep(delivery.message, 0, delivery.attempts, 0)
-        return 0
-
-    cdef int add_deferred(self, Delivery *delivery, int64_t due_ns) except -1:
-        if self.backlog is None:
-            return 0
         if delivery.ordinal == 0:
-            return self.keep(delivery.message, 0, delivery.attempts, kept_due(due_ns, delivery.is_told))
-        return self.add_stored(delivery.ordinal, due_ns, delivery.is_told)
+            self.keep(delivery.message, delivery.attempts, 0)
 
-    cdef int add_stored(self, uint64_t ordinal, int64_t due_ns, bint is_told) except -1:
-        return 0 if self.backlog is None else self.keep(NULL, ordinal, 0, kept_due(due_ns, is_told))
+    cdef void add_deferred(self, Delivery *delivery, int64_t due_ns) noexcept:
+        if delivery.ordinal == 0:
+            self.keep(delivery.message, delivery.attempts, kept_due(due_ns, delivery.is_told))
+        else:
+            self.add_stored(delivery.ordinal, due_ns, delivery.is_told)
 
-    cdef int keep(self, Message *message, uint64_t ordinal, uint16_t attempts, int64_t due_ns) except -1:
-        """A queue may have very many: here only what is needed to find them later."""
-        cdef Carried *grown
-        if self.count == self.capacity:
-            grown = <Carried *> realloc(self.carried, (self.capacity * 2 or 1024) * sizeof(Carried))
-            if grown is NULL:
-                raise MemoryError
-            self.carried, self.capacity = grown, self.capacity * 2 or 1024
-        self.carried[self.count] = Carried(message, ordinal, due_ns, attempts)
-        self.count += 1
-        if message is not NULL:
-            message_keep(message)
+    cdef void add_stored(self, uint64_t ordinal, int64_t due_ns, bint is_told) noexcept:
+        cdef DiskReader reader = self.backlog.disk.reader
+        cdef uint64_t index = reader.index_of(ordinal)
+        cdef Spot spot
+        cdef char *out
+        if index >= self.end_index or not reader.locate(ordinal, &spot):
+            return      # one that was written again since is in the log
+        try:
+            out = self.put(HELD, 0, self.backlog.log.number, 32)
+        except MemoryError:
+            self.error = ENOMEM
+            return
+        put_place(out, Place(index, spot.file, spot.position))
+        put_number(out + 24, <uint64_t> kept_due(due_ns, is_told))
+
+    cdef void keep(self, Message *message, uint16_t attempts, int64_t due_ns) noexcept:
+        cdef char *out
+        try:
+            out = self.put(PUBLISHED, attempts, self.backlog.log.number, PUBLISHED_SIZE + message.size)
+        except MemoryError:
+            self.error = ENOMEM
+            return
+        put_published(out, message, due_ns)
+        memcpy(out + PUBLISHED_SIZE, message.body, message.size)
+
+    cdef bint ends_part(self, Budget *budget, uint64_t size) except -1:
+        cdef int64_t units = 1 + <int64_t> size // UNIT_SIZE
+        if self.used >= PIECE_SIZE:
+            self.write()
+            units += PIECE_SIZE >> 8
+        if not is_spent(budget, units):
+            return False
+        self.is_parted = True
+        return True
+
+    cdef int end_queue(self) except -1:
+        """What is in the batch that is being filled may be needed, if it has something."""
+        if self.is_parted:
+            self.log_end = max(self.log_end, self.log.ring.filling - (self.log.ring.count == 0))
+        self.is_parted = False
         return 0
 
     # The file
-
-    cdef bint work(self, Budget *budget) except -1:
-        while self.encoded < self.count or self.used >= PIECE_SIZE:
-            if self.used >= PIECE_SIZE:
-                self.write()
-                if is_spent(budget, PIECE_SIZE >> 8):
-                    return False
-                continue
-            self.encode()
-            if is_spent(budget, 1):
-                return False
-        self.count = self.encoded = 0
-        return True
-
-    cdef int encode(self) except -1:
-        cdef Carried *carried = &self.carried[self.encoded]
-        cdef uint32_t number = self.backlog.log.number
-        cdef DiskReader reader = self.backlog.disk.reader
-        cdef Spot spot
-        cdef char *out
-        if carried.message is not NULL:
-            out = self.put(PUBLISHED, carried.attempts, number, PUBLISHED_SIZE + carried.message.size)
-            put_published(out, carried.message, carried.due_ns)
-            memcpy(out + PUBLISHED_SIZE, carried.message.body, carried.message.size)
-            message_drop(carried.message)
-        elif reader.index_of(carried.ordinal) < self.end_index and reader.locate(carried.ordinal, &spot):
-            # One that was written again since is in the log.
-            out = self.put(HELD, 0, number, 32)
-            put_place(out, Place(reader.index_of(carried.ordinal), spot.file, spot.position))
-            put_number(out + 24, <uint64_t> carried.due_ns)
-        self.encoded += 1
-        return 0
 
     cdef char *put(self, uint8_t kind, uint16_t extra, uint32_t subject, size_t size) except NULL:
         """Add a record, as it would stand in the ring; return where its payload goes."""
         cdef size_t padded = align_up(RECORD_HEADER_SIZE + size, 8)
         cdef char *out = self.room(padded)
         cdef RecordHeader *header = <RecordHeader *> out
-        memset(out, 0, padded)
+        put_number(out + padded - 8, 0)
+        memset(out, 0, RECORD_HEADER_SIZE)
         header.length = <uint32_t> (RECORD_HEADER_SIZE + size)
         header.kind = kind
         header.extra = extra
@@ -252,7 +239,7 @@ cdef class DiskCheckpoint(Checkpoint):
             out = self.put(RELEASED, 0, number, RELEASED_SIZE)
             put_number(out, mpub)
             put_number(out + 8, NO_PIECE)
-            self.pieces_end = max(self.pieces_end, <uint64_t> batch)
+            self.log_end = max(self.log_end, <uint64_t> batch)
         return 0
 
     # Its end
@@ -274,14 +261,16 @@ cdef class DiskCheckpoint(Checkpoint):
         return self.end(budget)
 
     cdef bint is_synced(self) except -1:
-        if self.log.ring.failed:
-            raise OSError(self.log.ring.failed, os.strerror(self.log.ring.failed))
+        cdef int error = self.log.ring.failed or self.error
+        if error:
+            raise OSError(error, os.strerror(error))
         if self.syncer.failed_ticket:
             # No later one proves that the data is on disk (see DiskPosition.has_failed).
             raise OSError(EIO, "a sync failed, and there is none until a restart")
-        if self.log.ring.committed < self.pieces_end:
-            # Of interval mode, where they are written.
-            self.log.ring.sync()
+        if self.log.ring.committed < self.log_end and not self.log.ring.is_full():
+            # A full log has no room for them before the checkpoint ends.
+            if self.log.is_interval:
+                self.log.ring.sync()
             return False
         return self.syncer.done_ticket >= self.ticket
 

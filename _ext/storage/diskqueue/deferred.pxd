@@ -66,6 +66,7 @@ cdef class HeldRecords:
     cdef size_t count
     cdef Segment segment            # None, or of that file
     cdef int64_t file
+    cdef uint64_t last_index        # that was read; a checkpoint may have it twice
 
     cdef Delivery *next(self, int64_t *due_ns) except? NULL
 

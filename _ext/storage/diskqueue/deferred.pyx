@@ -193,8 +193,9 @@ cdef class HeldRecords:
         while self.number < self.count:
             held = <Held *> <char *> self.data + self.number
             self.number += 1
-            if not is_unfinished(self.reader, held.index, held.file, held.position):
+            if held.index == self.last_index or not is_unfinished(self.reader, held.index, held.file, held.position):
                 continue
+            self.last_index = held.index
             if self.segment is None or self.file != held.file:
                 self.segment = Segment(segment_path(self.reader.position.prefix, held.file))
                 self.file = held.file
@@ -205,8 +206,8 @@ cdef class HeldRecords:
 
 
 cdef int compare_held(const void *one, const void *other) noexcept nogil:
-    cdef uint64_t index = (<const Held *> one).index
-    return 1 if index > (<const Held *> other).index else -1
+    cdef uint64_t first = (<const Held *> one).index, second = (<const Held *> other).index
+    return (first > second) - (first < second)
 
 
 cdef Delivery *take_record(DiskReader reader, Segment segment, uint64_t index, int64_t file,

@@ -44,8 +44,14 @@ cdef class ReplayedQueue:
         return 0
 
     cdef int add(self, Message *message, uint16_t attempts, int64_t due_ns, bint is_carried) except -1:
-        """Keeps one more reference."""
-        cdef Delivery *delivery = delivery_new(self.memory.account, message)
+        """Keeps one more reference. One that the checkpoint has seen in a part, changed, is there already."""
+        cdef Delivery *delivery
+        entry = self.table.find(message.id, 0)
+        if entry is not NULL:
+            self.give_back(message.id, attempts, due_ns)
+            entry.delivery.owner = is_carried
+            return 0
+        delivery = delivery_new(self.memory.account, message)
         message_keep(message)
         delivery.attempts = attempts
         delivery.delivered_ns = due_ns

@@ -44,6 +44,7 @@ cdef enum:
 LOG_NAME = "nsqd.commitlog"
 # A checkpoint begins when so much of it is needed; it needs a quarter until its end.
 cdef double BEGIN_SHARE = 0.5
+cdef double KEPT_SHARE = 0.75
 # It begins so long after the files of a queue could go, or after one that failed.
 cdef int64_t OLD_FILES_NS = 5000000000
 cdef int64_t RETRY_NS = 1000000000
@@ -184,7 +185,9 @@ cdef class DiskStore(Store):
         account.spill = min(account.spill, <int64_t> ring.folder.quarter_size)
 
     cdef bint must_wait(self) noexcept:
-        return self.log is not None and self.log.is_crowded()
+        """While a queue is shown to a checkpoint in parts the rest of the log is for what is needed to end it."""
+        return self.log is not None and (self.log.is_crowded() or (
+            self.checkpoint is not None and self.checkpoint.is_parted and self.log.ring.fill() >= KEPT_SHARE))
 
     cdef bint write_log(self) except -1:
         if self.log is None or not self.log.is_interval or not self.log.ring.write(wall_ns()):
