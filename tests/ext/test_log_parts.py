@@ -8,19 +8,9 @@ import pytest
 from nsqfast._ext.broker.picker import Picker
 from nsqfast._ext.dev.probes import fix_parts, keep_deferred, let_pass
 
-from ext.test_log_kept import (  # noqa: F401
-    HOUR_MS,
-    HOUR_S,
-    MODES,
-    OK,
-    TIMEOUT_NS,
-    folder,
-    open_scene,
-    play_killed,
-    true_wall,
-)
-from support.broker_life import WAIT_S, run_turn, shift_wall, sized
+from support.broker_life import TIMEOUT_NS, WAIT_S, run_turn, shift_wall, sized
 from support.core import NEVER, SECOND_NS
+from support.log_scene import HOUR_MS, HOUR_S, MODES, OK, play_killed
 from support.seeds import seeds
 
 SOON_S = 20
@@ -218,7 +208,7 @@ def judge(scene, result):
 
 
 @pytest.mark.parametrize("seed", seeds("parts", 20))
-def test_a_channel(folder, open_scene, seed):  # noqa: F811
+def test_a_channel(folder, open_scene, seed):
     dice = random.Random(seed)
     mode, units = dice.choice(MODES), dice.choice([1, 3, 20, 64])
     options = {
@@ -246,7 +236,7 @@ def test_a_channel(folder, open_scene, seed):  # noqa: F811
 
 
 @pytest.mark.parametrize("seed", seeds("parts of a topic", 6))
-def test_a_topic_that_gets_a_channel(folder, open_scene, seed):  # noqa: F811
+def test_a_topic_that_gets_a_channel(folder, open_scene, seed):
     dice = random.Random(seed)
     mode, units = dice.choice(MODES), dice.choice([1, 3, 20])
     options = {"mem_queue_size": dice.choice([0, 5, 1000])}
@@ -273,7 +263,7 @@ def test_a_topic_that_gets_a_channel(folder, open_scene, seed):  # noqa: F811
     judge(scene, result)
 
 
-def test_the_log_is_on_disk_up_to_the_last_part(open_scene):  # noqa: F811
+def test_the_log_is_on_disk_up_to_the_last_part(open_scene):
     """Nothing else syncs it here. What changed between two parts is in the log alone."""
     scene = open_scene("interval")
     ring, filling = scene.registry.durability.store.log.ring, []

@@ -74,7 +74,7 @@ def test_commits_and_what_is_in_them(tmp_path, mode):
         for message in client.read_messages(30):
             client.fin(message)
         client.barrier()
-        wait_until(lambda: said(server)["record_count"] >= before["record_count"] + 60, "FINs")
+        wait_until(lambda: said(server)["record_count"] >= before["record_count"] + 42, "FINs")
         # In interval mode the log is synced a little later, and that is a commit's time there.
         wait_until(lambda: said(server)["commit_times"]["count"] > 0, "a commit has a time")
         found = said(server)

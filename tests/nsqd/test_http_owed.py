@@ -59,7 +59,8 @@ class LogBroker(HttpBroker):
         return protocol, wire
 
     async def run_turn(self, wait_s=0.0):
-        """The turn's end, and what a commit leads to that is done by then."""
+        """The turn's end, what is due, and what a commit leads to that is done by then."""
+        self.registry.timers.run(let_pass(0))
         self.registry.turn.end()
         if select.select([self.registry.durability.fileno()], [], [], wait_s)[0]:
             self.registry.turn.on_synced()

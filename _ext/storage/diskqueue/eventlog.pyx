@@ -7,7 +7,7 @@ have is known as of the last checkpoint, so whatever is newer stands in the log,
 from libc.errno cimport EAGAIN, EIO, ENOSPC
 from libc.string cimport memcpy, memset
 
-from nsqfast._ext.commitlog.format cimport QUARTER_COUNT, RECORD_HEADER_SIZE
+from nsqfast._ext.commitlog.format cimport QUARTER_COUNT, RECORD_HEADER_SIZE, align_up
 from nsqfast._ext.core.histogram cimport Histogram
 
 
@@ -35,7 +35,7 @@ cdef class EventLog:
         if self.ring.count == 0:
             self.on_record()
         # Asked before, since a `try` would cost as much as the record of a FIN.
-        if self.ring.failed or self.ring.used + RECORD_HEADER_SIZE + size > self.ring.folder.quarter_size:
+        if self.ring.failed or self.ring.used + align_up(RECORD_HEADER_SIZE + size, 8) > self.ring.folder.quarter_size:
             # No publish comes here (see admit): what is missed makes some messages come again after a restart.
             self.missed_count += 1
             return NULL
