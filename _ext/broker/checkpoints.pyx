@@ -132,9 +132,13 @@ cdef class Checkpoints(Timed):
 
     cdef bint show_memory(self, Budget *budget) except -1:
         cdef Ring memory = self.queue.backlog.memory
-        cdef int64_t first = memory.number(), end = min(self.end, first + <int64_t> memory.size)
+        cdef int64_t first = memory.number(), end = first + <int64_t> memory.size
         cdef uintptr_t item
         cdef Message *message
+        if self.running.has_moved:
+            self.running.has_moved = False
+            self.end = end      # what was before the old one may be behind it
+        end = min(end, self.end)
         self.place = max(self.place, first)
         while self.place < end:
             item = <uintptr_t> memory.ahead(<size_t> (self.place - first))

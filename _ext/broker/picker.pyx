@@ -219,7 +219,7 @@ cdef class Picker:
         cdef int64_t first = ring.number()
         cdef size_t item, begin = <size_t> max(self.place.number - first, 0), i = begin
         cdef size_t end = <size_t> min(max(self.number_end - first, 0), <int64_t> ring.size)
-        cdef int units = 0
+        cdef int units = 0, picked = self.picked_count
         if self.quest.id_count:
             end = min(end, begin + <size_t> max(PEEK_SCAN_MAX - self.examined, 0))
         try:
@@ -232,6 +232,8 @@ cdef class Picker:
                 i += 1
         finally:
             ring.close_gaps(begin, i)
+            if self.picked_count > picked and self.channel.backlog.checkpoint is not None:
+                self.channel.backlog.checkpoint.has_moved = True
         self.place.number = max(first + <int64_t> i, self.place.number)
         if i >= end:
             self.phase = ON_DISK

@@ -266,6 +266,8 @@ cdef class Checkpoint:
     cdef bint ends_part(self, Budget *budget, uint64_t size) except -1
     cdef int end_queue(self) except -1
     cdef bint is_parted
+    # Ready messages were taken out, so that others moved up in the memory.
+    cdef bint has_moved
 
     # All queues were added: go on with the rest; True: it is done. OSError: there is no checkpoint.
     cdef bint finish(self, Budget *budget) except -1
