@@ -67,7 +67,7 @@ FILE_SYSTEMS = {
         ),
         FileSystem(
             "btrfs",
-            128 * MIB,
+            300 * MIB,
             ("mkfs.btrfs", "-q", "-f", "-K"),
             "btrfs-progs",
             ((64 << 10, 4096), (64 * MIB, 4096)),
