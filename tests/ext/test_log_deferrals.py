@@ -6,9 +6,17 @@ import pytest
 from nsqfast._ext.dev.probes import keep_deferred, let_pass, limit_recent, used_bytes
 
 from ext.test_durable import size_on_disk
-from support.broker_life import WAIT_S, run_turn, sized
+from support.broker_life import run_turn, sized
 from support.core import SECOND_NS
-from support.log_scene import HOUR_MS, HOUR_S, MODES, Scene, numbered, play_killed
+from support.log_scene import (
+    HOUR_MS,
+    HOUR_S,
+    MODES,
+    Scene,
+    make_checkpoint,
+    numbered,
+    play_killed,
+)
 from support.seeds import seeds
 
 
@@ -18,17 +26,6 @@ def few_in_memory():
     yield
     keep_deferred(1000)
     limit_recent(32 << 20)
-
-
-def make_checkpoint(scene):
-    store = scene.registry.durability.store
-    count = store.log_figures()["checkpoint_count"]
-    store.on_checkpoint(0)
-    for _ in range(WAIT_S * 100):
-        run_turn(scene.registry, 0.01)
-        if store.log_figures()["checkpoint_count"] > count:
-            return
-    raise AssertionError("no checkpoint")
 
 
 def defer(scene, *numbers):

@@ -22,7 +22,17 @@ from support.broker_life import (
     sized,
 )
 from support.core import SECOND_NS, Peer
-from support.log_scene import HOUR_MS, HOUR_S, LONG_NS, MODES, OK, Scene, numbered, play_killed
+from support.log_scene import (
+    HOUR_MS,
+    HOUR_S,
+    LONG_NS,
+    MODES,
+    OK,
+    Scene,
+    make_checkpoint,
+    numbered,
+    play_killed,
+)
 from support.seeds import seeds
 
 
@@ -790,6 +800,7 @@ def test_files_stay_until_the_log_says_why_they_go(folder, open_scene, mode, how
         scene.commit()
         consumer.close()
         scene.commit()
+        make_checkpoint(scene)  # from now on the files alone have their bodies
 
     def end(scene):
         if how == "empty":

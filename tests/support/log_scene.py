@@ -121,6 +121,17 @@ class Taker(Producer):
         self.send(b"REQ %s %d\n" % (self.ids.pop(body), delay_ms))
 
 
+def make_checkpoint(scene):
+    store = scene.registry.durability.store
+    count = store.log_figures()["checkpoint_count"]
+    store.on_checkpoint(0)
+    for _ in range(WAIT_S * 100):
+        run_turn(scene.registry, 0.01)
+        if store.log_figures()["checkpoint_count"] > count:
+            return
+    raise AssertionError("no checkpoint")
+
+
 def play_killed(folder, mode, work, alarm_s=0.0, **options):
     """Start a broker in a process of its own, which work(scene) uses, and kill it then, or when the alarm comes."""
     reading, writing = os.pipe()
