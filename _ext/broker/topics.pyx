@@ -92,9 +92,17 @@ cdef class Topics:
         """Return the names of queues that the commit log knows: "topic" or "topic:channel"."""
         return self.durability.store.logged_names()
 
+    def remove_cut(self, str queue):
+        """Return whether nothing of this queue was ever answered, as the commit log says; then its files are gone."""
+        return self.durability.store.remove_cut(queue)
+
     def starting(self):
         """Return a context in which many topics are created, one after the other."""
         return self.durability.store.starting()
+
+    def when_kept(self, callback):
+        """See Durability.when_all_durable."""
+        self.durability.when_all_durable(callback)
 
     def when_removed(self, callback):
         """Call callback() once the files of everything emptied or deleted so far are gone."""

@@ -31,7 +31,7 @@ cdef class Answers:
     cdef int send(self, int frame_type, bytes data) except -1
     cdef int accept(self, uint64_t ticket, str command, Topic topic, uint64_t message_count) except -1
     cdef int accept_with_id(self, uint64_t ticket, str command, Topic topic, uint64_t id) except -1
-    cdef int send_kept(self, str command, bytes data) except -1
+    cdef uint64_t send_kept(self, str command, bytes data) except? 0
     cdef int count(self, str topic_name, uint64_t message_count) except -1
     cdef int begin_entry(self, uint64_t ticket) except -1
     cdef int begin_group(self, uint64_t ticket, str command, Topic topic) except -1

@@ -57,14 +57,15 @@ cdef class Answers:
             return self.send(FRAME_RESPONSE, data)
         return self.append(ticket, command, encode(FRAME_RESPONSE, data), topic.name, 1)
 
-    cdef int send_kept(self, str command, bytes data) except -1:
-        """Send a response to a change of what is deferred, when the commit log has it; without a log at once."""
+    cdef uint64_t send_kept(self, str command, bytes data) except? 0:
+        """Send a response when the commit log has all that happened until now; without a log at once. Return the ticket
+        that it waits for, or 0."""
         cdef Tickets tickets = self.registry.durability.store.tickets()
-        if not self.registry.settings.has_log:
-            return self.send(FRAME_RESPONSE, data)
-        if tickets.last <= tickets.done:
-            return self.send(FRAME_RESPONSE, data)
-        return self.append(tickets.last, command, encode(FRAME_RESPONSE, data), "", 0)
+        if not self.registry.settings.has_log or tickets.last <= tickets.done:
+            self.send(FRAME_RESPONSE, data)
+            return 0
+        self.append(tickets.last, command, encode(FRAME_RESPONSE, data), "", 0)
+        return self.last_ticket
 
     cdef int count(self, str topic_name, uint64_t message_count) except -1:
         """So many more messages were published."""

@@ -307,6 +307,9 @@ cdef class BrokerConnection(Client):
             self.session.answers.on_durable(done_ticket, error)
         except ProtocolError as failure:
             return self.fail(failure)
+        if 0 < self.session.sub_ticket <= done_ticket:
+            self.session.sub_ticket = 0
+            self.session.take_more()
         if self.session.answers.waiting_count == 0:
             if self.phase == PHASE_DRAINING:
                 self.shut()

@@ -65,6 +65,7 @@ cdef class Session(Consumer):
     cdef Topic topic                          # the last one published to, with its number of publishes since then
     cdef uint64_t topic_count
     cdef readonly Channel channel             # None unless it is subscribed
+    cdef uint64_t sub_ticket                  # what its OK waits for, and with it the first message; 0 = for nothing
     cdef readonly uint64_t message_count      # deliveries
     cdef readonly uint64_t finish_count
     cdef readonly uint64_t requeue_count

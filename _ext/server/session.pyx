@@ -173,8 +173,8 @@ cdef class Session(Consumer):
     # -- what a channel asks of its consumer ---------------------------------------------------------------------------
 
     cdef bint wants(self) noexcept:
-        return (self.in_flight < self.rdy and self.state == STATE_SUBSCRIBED and self.is_writable
-                and self.output.size < self.output_size_max)
+        return (self.in_flight < self.rdy and self.state == STATE_SUBSCRIBED and self.sub_ticket == 0
+                and self.is_writable and self.output.size < self.output_size_max)
 
     cdef int deliver(self, Delivery *delivery) except -1:
         write_message(self.output, delivery.message, delivery.attempts)
@@ -300,8 +300,8 @@ cdef class Session(Consumer):
         self.check_topic(line, "SUB", "")
         name = text(line.parameter[1], line.parameter_size[1])
         if not is_valid_name(name):
-            raw = line.parameter[1][:line.parameter_size[1]]
-            raise ProtocolError("E_BAD_CHANNEL", f"SUB channel name {quote(raw)} is not valid")
+            name = quote(line.parameter[1][:line.parameter_size[1]])
+            raise ProtocolError("E_BAD_CHANNEL", f"SUB channel name {name} is not valid")
         topic_name = text(line.parameter[0], line.parameter_size[0])
         if self.auth.is_required and not self.is_allowed("SUB", topic_name, name):
             return 0
@@ -317,7 +317,7 @@ cdef class Session(Consumer):
         self.channel = channel
         self.state = STATE_SUBSCRIBED
         self.auth.watch(topic_name, name)
-        self.answers.send(FRAME_RESPONSE, b"OK")
+        self.sub_ticket = self.answers.send_kept("SUB", b"OK")
         return line.size
 
     cdef Py_ssize_t ready(self, Line *line) except -1:

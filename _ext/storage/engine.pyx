@@ -58,6 +58,9 @@ cdef class Store:
     cdef list logged_names(self):
         return []
 
+    cdef bint remove_cut(self, str queue) except -1:
+        return False
+
     cdef tuple completed(self):
         return 0, ""
 

@@ -139,6 +139,8 @@ def load(topics: "Topics", folder: str) -> bytes | None:
     except OSError as error:
         entries = _find_again(folder, os_error(error))
     for name, channel in sorted(queues_in(folder, DATA_FILE, known=entries)):
+        if topics.remove_cut(f"{name}:{channel}" if channel else name):
+            continue
         # A kill came between the OK to a first message and the write of its name to the file.
         log.warning(
             "messages of %s are here, and %s does not name it", _shown(name, channel), FILE_NAME

@@ -155,7 +155,7 @@ class MetadataFile:
         self._taken += 1
         steps = self._listing.write()
         if run_slice(steps, PIECE_UNITS):
-            self._task = self._save(self._loop)
+            self._task = self._loop.create_task(self._save(self._loop))
         else:
             self._task = self._loop.create_task(self._go_on(self._loop, steps))
         self._task.add_done_callback(partial(self._done, waiters))
@@ -167,9 +167,13 @@ class MetadataFile:
             is_last = run_slice(steps, PIECE_UNITS)
         await self._save(loop)
 
-    def _save(self, loop: asyncio.AbstractEventLoop) -> "asyncio.Future[None]":
+    async def _save(self, loop: asyncio.AbstractEventLoop) -> None:
         text = self._listing.text()
-        return loop.run_in_executor(self._executor, self._write, self._taken, text)
+        # A start takes a name that it finds here for one that the commit log had.
+        kept = loop.create_future()
+        self._topics.when_kept(lambda _: kept.done() or kept.set_result(None))
+        await kept
+        await loop.run_in_executor(self._executor, self._write, self._taken, text)
 
     def _done(self, waiters: list["asyncio.Future[None]"], result: "asyncio.Future[None]") -> None:
         self._is_busy = False

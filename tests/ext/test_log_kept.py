@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import json
 import mmap
 import random
 import shutil
@@ -699,6 +700,55 @@ def test_a_channel_whose_name_is_damaged_is_kept(folder, open_scene):
     ring.write_bytes(ring.read_bytes().replace(b"t:damaged-name", b"t:Damaged-name", 1))
     scene = open_scene(**NEW)
     assert scene.counts("damaged-name") == (1, 0, 0)
+
+
+@pytest.mark.parametrize("is_named", [False, True], ids=["unknown", "in nsqd.dat"])
+@pytest.mark.parametrize("metadata", [None, b"", bytes(66)], ids=["gone", "empty", "zeros"])
+def test_a_queue_whose_metadata_a_power_cut_took(folder, open_scene, metadata, is_named):
+    """Nothing of it was answered, unless nsqd.dat has its name."""
+
+    def work(scene):
+        scene.channel("old")
+        scene.publish(*numbered(*range(50)))
+        scene.registry.timers.run(let_pass(0))
+
+    play_killed(folder, "always", work, **NEW)
+    for name in ("u", "t:cut"):
+        data = (folder / "t:old.diskqueue.000000.dat").read_bytes()
+        (folder / f"{name}.diskqueue.000000.dat").write_bytes(data)
+        if metadata is not None:
+            (folder / f"{name}.diskqueue.meta.dat").write_bytes(metadata)
+    known = [
+        {"name": "t", "paused": False, "channels": [{"name": "cut", "paused": False}]},
+        {"name": "u", "paused": False, "channels": []},
+    ]
+    listed = {"topics": known if is_named else [], "version": "1.3.0"}
+    (folder / "nsqd.dat").write_text(json.dumps(listed))
+    scene = open_scene("always", **NEW)
+    assert count_in(scene, "old") == 50
+    assert [topic.name for topic in scene.registry.topics.sorted()] == ["t"] + ["u"] * is_named
+    assert bool(list(folder.glob("u.diskqueue.*"))) == is_named
+    assert bool(list(folder.glob("t:cut.diskqueue.*"))) == is_named
+    if is_named:
+        assert count_in(scene, "cut") == scene.topic("u").depth == 50
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_subscription_is_answered_when_the_log_has_its_channel(folder, open_scene, mode):
+    """And no message comes before that answer."""
+
+    def work(scene):
+        scene.publish(b"1")
+        consumer = Producer(scene.registry)
+        consumer.send(b"SUB t c\nRDY 1\n")
+        got = consumer.decode_all()
+        while not got:
+            run_turn(scene.registry, 0.001)
+            got = consumer.decode_all()
+        assert got[0] == OK
+
+    play_killed(folder, mode, work, **NEW)
+    assert ["t", "c", False] in list_names(open_scene(mode, **NEW).registry)
 
 
 def test_a_clean_stop_makes_a_new_channel_one_of_all(folder, open_scene):

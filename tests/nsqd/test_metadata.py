@@ -59,6 +59,12 @@ class FakeTopics:
     def logged_names(self):
         return []
 
+    def when_kept(self, callback):
+        callback(None)
+
+    def remove_cut(self, queue):
+        return False
+
     def starting(self):
         return nullcontext()
 

@@ -20,6 +20,10 @@ Its files are removed only if this is certain:
   what was handed over.
 
 The metadata goes last: a start that is cut short leaves the rest to the next one.
+
+A power cut may take the metadata of a new queue and leave some of its data. Then nsqd.dat says whose it is: it gets a
+name when the log has it, and another broker writes it before a first message. So what neither has, without metadata,
+was never answered, if the log was not closed since.
 """
 
 from libc.stdint cimport uint64_t
@@ -60,6 +64,26 @@ cdef int remove_unnamed(str folder, object named, bytes epoch, uint64_t first) e
         log.warning("removing the files of %d queue(s) that were made right before the last end, and are not in the "
                     "commit log: nothing of them was answered (%s)", len(removed), shown)
     return 0
+
+
+cdef bint remove_cut(str folder, object named, str name) except -1:
+    """Remove the files of a queue that the log and nsqd.dat do not name, if a power cut took its metadata."""
+    cdef str topic = name.partition(":")[0]
+    try:
+        with open(os.path.join(folder, name + ".diskqueue.meta.dat"), "rb") as file:
+            if file.read(META_SIZE_MAX).strip(b"\0"):
+                return False
+    except FileNotFoundError:
+        pass
+    files = [file for file in os.listdir(folder) if ".diskqueue." in file]
+    if name in named or (topic != name and topic not in named and any(file.startswith(topic + ".") for file in files)):
+        return False
+    for file in files:
+        if file.startswith(name + ".diskqueue."):
+            os.unlink(os.path.join(folder, file))
+    log.warning("removing the files of %s, whose metadata a power cut took: the commit log does not have it, so nothing "
+                "of it was answered", name)
+    return True
 
 
 def is_metadata(str file):

@@ -42,6 +42,7 @@ cdef class DiskStore(Store):
     cdef ColdReads cold
     cdef readonly EventLog log       # None: an OK promises nothing
     cdef Replay replay               # what the log has of queues that are not open yet
+    cdef bint names_all              # the log was not closed, and it has every queue of which something was answered
     cdef str log_folder
     cdef object poll                 # an epoll of the descriptors of the syncer and of the log; None = there is no log
     cdef LogSync log_sync

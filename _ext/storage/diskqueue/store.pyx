@@ -17,7 +17,7 @@ from nsqfast._ext.core.memory cimport Account, Memory
 from nsqfast._ext.core.message cimport Message
 from nsqfast._ext.core.settings cimport Settings
 from nsqfast._ext.storage.diskqueue.backlog cimport Backlog, has_room
-from nsqfast._ext.storage.diskqueue.births cimport remove_unnamed
+from nsqfast._ext.storage.diskqueue.births cimport remove_cut, remove_unnamed
 from nsqfast._ext.storage.diskqueue.checkpoint cimport load_carried
 from nsqfast._ext.storage.diskqueue.cold_reads cimport ColdReads
 from nsqfast._ext.storage.diskqueue.closing cimport DiskClosing, GroupClosing
@@ -124,7 +124,8 @@ cdef class DiskStore(Store):
         self.log = EventLog(ring, (<object> self).announce)
         self.syncer.ring = ring
         self.remove_deleted()
-        if self.replay.has_begun and not recovery.damaged:
+        self.names_all = self.replay.has_begun and not recovery.damaged
+        if self.names_all:
             remove_unnamed(self.settings.data_path or ".", self.replay.by_name, ring.folder.epoch(),
                            max(recovery.first, self.replay.closed_in + 1))
         self.limit_memory(ring)
@@ -297,6 +298,9 @@ cdef class DiskStore(Store):
 
     cdef list logged_names(self):
         return self.replay.names() if self.replay is not None else []
+
+    cdef bint remove_cut(self, str queue) except -1:
+        return self.names_all and remove_cut(self.settings.data_path or ".", self.replay.by_name, queue)
 
     cdef object close_log(self):
         """All queues are in their files: nothing of the log counts any more. Return why the next start repeats it."""
