@@ -78,8 +78,8 @@ cdef class Store:
     # Names of queues that an earlier run made and nothing else may tell of, "topic" or "topic:channel".
     cdef list logged_names(self)
 
-    # Whether this queue, whose messages are there and which nothing else names, was of a publish without an answer; then
-    # its files are removed.
+    # Whether nothing of this queue was ever answered, whose messages are there and which nothing else names; then its
+    # files are removed.
     cdef bint remove_cut(self, str queue) except -1
 
     # When fileno() is readable: return the ticket up to which all is done, and the error of what failed since the last

@@ -170,9 +170,9 @@ class MetadataFile:
     async def _save(self, loop: asyncio.AbstractEventLoop) -> None:
         text = self._listing.text()
         # A start takes a name that it finds here for one that the commit log had.
-        kept = loop.create_future()
-        self._topics.when_kept(lambda _: kept.done() or kept.set_result(None))
-        await kept
+        kept = asyncio.Event()
+        self._topics.when_kept(lambda _: kept.set())
+        await kept.wait()
         await loop.run_in_executor(self._executor, self._write, self._taken, text)
 
     def _done(self, waiters: list["asyncio.Future[None]"], result: "asyncio.Future[None]") -> None:

@@ -81,8 +81,8 @@ cdef bint remove_cut(str folder, object named, str name) except -1:
     for file in files:
         if file.startswith(name + ".diskqueue."):
             os.unlink(os.path.join(folder, file))
-    log.warning("removing the files of %s, whose metadata a power cut took: the commit log does not have it, so nothing "
-                "of it was answered", name)
+    log.warning("removing the files of %s, whose metadata a power cut took: the commit log does not have it, so "
+                "nothing of it was answered", name)
     return True
 
 
