@@ -66,7 +66,7 @@ cdef int remove_unnamed(str folder, object named, bytes epoch, uint64_t first) e
     return 0
 
 
-cdef bint remove_cut(str folder, object named, str name) except -1:
+cdef bint remove_without_metadata(str folder, object named, str name) except -1:
     """Remove the files of a queue that the log and nsqd.dat do not name, if a power cut took its metadata."""
     cdef str topic = name.partition(":")[0]
     try:

@@ -17,7 +17,7 @@ from nsqfast._ext.core.memory cimport Account, Memory
 from nsqfast._ext.core.message cimport Message
 from nsqfast._ext.core.settings cimport Settings
 from nsqfast._ext.storage.diskqueue.backlog cimport Backlog, has_room
-from nsqfast._ext.storage.diskqueue.births cimport remove_cut, remove_unnamed
+from nsqfast._ext.storage.diskqueue.births cimport remove_unnamed, remove_without_metadata
 from nsqfast._ext.storage.diskqueue.checkpoint cimport load_carried
 from nsqfast._ext.storage.diskqueue.cold_reads cimport ColdReads
 from nsqfast._ext.storage.diskqueue.closing cimport DiskClosing, GroupClosing
@@ -300,7 +300,7 @@ cdef class DiskStore(Store):
         return self.replay.names() if self.replay is not None else []
 
     cdef bint remove_cut(self, str queue) except -1:
-        return self.names_all and remove_cut(self.settings.data_path or ".", self.replay.by_name, queue)
+        return self.names_all and remove_without_metadata(self.settings.data_path or ".", self.replay.by_name, queue)
 
     cdef object close_log(self):
         """All queues are in their files: nothing of the log counts any more. Return why the next start repeats it."""
