@@ -58,10 +58,10 @@ cdef class Answers:
         return self.append(ticket, command, encode(FRAME_RESPONSE, data), topic.name, 1)
 
     cdef uint64_t send_kept(self, str command, bytes data) except? 0:
-        """Send a response when the commit log has all that happened until now; without a log at once. Return the ticket
-        that it waits for, or 0."""
+        """Send a response when the commit log has all that happened until now; at once without a log, and if that has
+        failed. Return the ticket that it waits for, or 0."""
         cdef Tickets tickets = self.registry.durability.store.tickets()
-        if not self.registry.settings.has_log or tickets.last <= tickets.done:
+        if not self.registry.settings.has_log or tickets.last <= tickets.done or tickets.error:
             self.send(FRAME_RESPONSE, data)
             return 0
         self.append(tickets.last, command, encode(FRAME_RESPONSE, data), "", 0)

@@ -173,7 +173,14 @@ class Peer:
         return self.decoder.feed(b"".join(written))
 
     def subscribe(self, topic, channel, rdy):
+        """Return when a commit log has the channel; the answer, and what it is delivered, are received next."""
         self.send(b"SUB %s %s\nRDY %d\n" % (topic, channel, rdy))
+        kept = []
+        self.registry.durability.when_all_durable(kept.append)
+        while not kept:
+            self.registry.turn.end()
+            if select.select([self.registry.durability.fileno()], [], [], COMMIT_S)[0]:
+                self.registry.turn.on_synced()
 
     def close(self):
         """It is gone, and a turn later what was in flight to it is queued again."""
