@@ -58,10 +58,11 @@ cdef class Answers:
         return self.append(ticket, command, encode(FRAME_RESPONSE, data), topic.name, 1)
 
     cdef uint64_t send_kept(self, str command, bytes data) except? 0:
-        """Send a response when the commit log has all that happened until now; at once without a log, and if that has
-        failed. Return the ticket that it waits for, or 0."""
+        """Send a response when the commit log has all that happened until now; without a log at once. Return the ticket
+        that it waits for, or 0. A SUB does not wait for a log that has failed: consumers go on."""
         cdef Tickets tickets = self.registry.durability.store.tickets()
-        if not self.registry.settings.has_log or tickets.last <= tickets.done or tickets.error:
+        cdef bint is_kept = not self.registry.settings.has_log or tickets.last <= tickets.done
+        if is_kept or (tickets.error and command == "SUB"):
             self.send(FRAME_RESPONSE, data)
             return 0
         self.append(tickets.last, command, encode(FRAME_RESPONSE, data), "", 0)

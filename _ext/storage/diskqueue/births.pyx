@@ -69,6 +69,8 @@ cdef int remove_unnamed(str folder, object named, bytes epoch, uint64_t first) e
 cdef bint remove_without_metadata(str folder, object named, str name) except -1:
     """Remove the files of a queue that the log and nsqd.dat do not name, if a power cut took its metadata."""
     cdef str topic = name.partition(":")[0]
+    if name in named:
+        return False
     try:
         with open(os.path.join(folder, name + ".diskqueue.meta.dat"), "rb") as file:
             if file.read(META_SIZE_MAX).strip(b"\0"):
@@ -76,7 +78,7 @@ cdef bint remove_without_metadata(str folder, object named, str name) except -1:
     except FileNotFoundError:
         pass
     files = [file for file in os.listdir(folder) if ".diskqueue." in file]
-    if name in named or (topic != name and topic not in named and any(file.startswith(topic + ".") for file in files)):
+    if topic != name and topic not in named and any(file.startswith(topic + ".") for file in files):
         return False
     for file in files:
         if file.startswith(name + ".diskqueue."):
