@@ -84,16 +84,22 @@ def sync(registry, *peers):
     done = []
     registry.durability.when_durable(registry.topics.ensure("barrier").put(b"x"), done.append)
     registry.turn.end()
+    run_until(registry, done)
+    assert done == [None]
+    return [peer.decode_all() for peer in peers]
+
+
+def run_until(registry, done):
+    """Run turns until there is something in `done`."""
     for _ in range(COMMIT_S * 20):
         if done:
-            break
+            return
         if select.select([registry.durability], [], [], 0.05)[0]:
             registry.turn.on_synced()
         else:
             registry.timers.run(let_pass(0))  # the log waits for a checkpoint
         registry.turn.end()
-    assert done == [None]
-    return [peer.decode_all() for peer in peers]
+    raise AssertionError("nothing came")
 
 
 class Transport:
@@ -177,10 +183,9 @@ class Peer:
         self.send(b"SUB %s %s\nRDY %d\n" % (topic, channel, rdy))
         kept = []
         self.registry.durability.when_all_durable(kept.append)
-        while not kept:
+        if not kept:
             self.registry.turn.end()
-            if select.select([self.registry.durability.fileno()], [], [], COMMIT_S)[0]:
-                self.registry.turn.on_synced()
+            run_until(self.registry, kept)
 
     def close(self):
         """It is gone, and a turn later what was in flight to it is queued again."""
