@@ -382,6 +382,29 @@ def test_changes_are_gathered_and_ephemeral_ones_cost_nothing(topics, tmp_path, 
     ]
 
 
+def test_a_name_waits_for_the_commit_log(topics, tmp_path, monkeypatch):
+    """A start takes what the file names for answered, whatever the log has."""
+    commits = []
+    monkeypatch.setattr(topics, "when_kept", commits.append)
+
+    async def scenario():
+        file = MetadataFile(topics, str(tmp_path))
+        file.begin(asyncio.get_running_loop())
+        topics.ensure("t")
+        waiting = asyncio.create_task(file.persist())
+        while not commits:
+            await asyncio.sleep(0)
+        before = (tmp_path / FILE_NAME).read_bytes()
+        commits[0](None)
+        await asyncio.wait_for(waiting, 60)
+        file.close()
+        return before
+
+    before = asyncio.run(scenario())
+    assert b'"t"' not in before
+    assert b'"t"' in (tmp_path / FILE_NAME).read_bytes()
+
+
 def test_queues_that_the_file_does_not_name(topics, tmp_path, caplog):
     """A kill came before it was written."""
     for name in ("a", "a:c", "b:d", "gone", "bad!name", "a:b:c"):
