@@ -5,9 +5,11 @@ import resource
 
 import pytest
 from nsqfast._ext.dev.probes import let_pass, live_deliveries, shift_wall, used_bytes
+from nsqfast._ext.dev.structures import put_all
 
 from models.channel import ChannelModel
 from support.core import SECOND_NS, Peer, counted_deliveries, make_registry
+from support.peek import look_at_all
 from support.seeds import seeds
 
 TIB = 1 << 40
@@ -174,6 +176,26 @@ def test_channel_while_memory_is_short_now_and_then(tmp_path, seed):
     registry.topics.close()
     del scene, registry, steps, step
     assert abs(used_bytes() - before) < 16 << 20
+
+
+@pytest.mark.disk
+@pytest.mark.parametrize("durable", ["off", "always"])
+def test_an_mpub_during_which_memory_is_short_for_a_moment(tmp_path, durable):
+    """The first message goes to disk, and then memory has room: the second does not overtake it."""
+    registry = make_registry(tmp_path, max_memory=TIB, mem_queue_size=5, durable=durable)
+    topic, channel = registry.topics.ensure("t"), registry.topics.ensure("t").channel("c")
+    body = bytes([1]) * 100_000
+    held = TIB // 4 * 3 if durable == "off" else registry.settings.commit_log_size // 4
+    topic.put(b"0")  # small ones have their memory from now on
+    held -= registry.memory.used_bytes() + len(body)
+    registry.memory.charge_bytes(held)
+    try:
+        put_all(topic, body + b"\n2", False)
+        assert [row["piece"][:9] for row in look_at_all(channel)] == [b"0", body[:9], b"2"]
+    finally:
+        registry.memory.charge_bytes(-held)
+        registry.memory.set_ceiling(0)
+    registry.topics.close()
 
 
 @pytest.mark.disk

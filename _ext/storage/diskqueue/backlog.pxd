@@ -83,4 +83,4 @@ cdef class BacklogScan(DiskScan):
 cdef inline bint has_room(Backlog backlog) noexcept:
     """Whether memory has room, and nothing on disk comes first."""
     return (<int64_t> backlog.memory.size < backlog.memory_max and backlog.memory.account.level == 0
-            and backlog.disk.reader.depth == 0)
+            and backlog.disk.reader.depth == 0 and backlog.disk.writer.gathered_count == 0)
