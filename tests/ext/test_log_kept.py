@@ -22,10 +22,11 @@ from support.broker_life import (
     run_turn,
     sized,
 )
-from support.core import SECOND_NS, Peer
+from support.core import SECOND_NS, Peer, make_registry
 from support.log_scene import (
     HOUR_MS,
     HOUR_S,
+    LONG,
     LONG_NS,
     MODES,
     OK,
@@ -807,6 +808,63 @@ def test_torn_records_of_a_queue_that_the_log_does_not_have(tmp_path, mode, meta
     got = [body[:5] for body, _ in scene.consumer().take(4)]
     assert sorted(got) == [b"fifth", b"first", b"sixth", b"third"]
     assert scene.counts() == (0, 4, 0)
+    scene.stop()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_torn_records_behind_old_metadata(tmp_path, mode):
+    """A power cut soon after a start: of what came since, the disk has some sectors of a data file alone."""
+    data_file, old = "t:c.diskqueue.000000.dat", b"old".ljust(600, b"x")
+    folder = tmp_path / "data"
+    folder.mkdir()
+    scene = Scene(folder, mode, **NEW)
+    scene.channel()
+    scene.publish(old)
+    scene.stop()
+    # What a start has on disk before it opens a queue.
+    flags = {"commit_log_size": RING_SIZE, "max_body_size": 2 << 20}
+    registry = make_registry(folder, durable=mode, **flags, **NEW, **LONG)
+    cut = shutil.copytree(folder, tmp_path / "cut")
+    registry.topics.close()
+    scene = Scene(folder, mode, **NEW)
+    scene.publish(b"torn".ljust(2000, b"x"), b"whole")
+    scene.commit()
+    written = bytearray((folder / data_file).read_bytes())
+    scene.stop()
+    assert written.index(b"torn") < 1024
+    written[1024:1536] = bytes(512)
+    (cut / data_file).write_bytes(written)
+    scene = Scene(cut, mode, **NEW)
+    scene.channel()
+    assert scene.consumer().bodies(2) == [old, b"whole"]
+    assert scene.counts() == (0, 2, 0)
+    scene.stop()
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("is_ours", [False, True], ids=["Go's", "ours"])
+def test_hollow_records_of_another_broker(folder, mode, is_ours):
+    """They are kept, since the first start with a log has them in its metadata before it writes its own."""
+    other = Scene(folder, mode if is_ours else "off", **NEW)
+    other.channel()
+    other.publish(b"old")
+    other.stop()
+    body = b"hollow".ljust(600, b"x") + bytes(1500)
+    with (folder / "t:c.diskqueue.000000.dat").open("ab") as file:
+        head = (10**18).to_bytes(8, "big") + bytes(2) + b"%016x" % 1
+        file.write((26 + len(body)).to_bytes(4, "big") + head + body)
+
+    def work(scene):
+        before = scene.registry.durability.store.figures()[0]
+        with scene.registry.topics.starting():
+            scene.channel()
+        assert scene.registry.durability.store.figures()[0] == before + 1
+        scene.commit()
+
+    play_killed(folder, mode, work, **NEW)
+    scene = Scene(folder, mode, **NEW)
+    scene.channel()
+    assert scene.consumer().bodies(2) == [b"old", body]
     scene.stop()
 
 

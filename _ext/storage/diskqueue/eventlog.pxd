@@ -51,6 +51,8 @@ cdef class EventLog:
     cdef readonly str refusal        # why no publish is taken; None = they are
     cdef bint is_closing             # a stop writes the files themselves
     cdef bint is_kept                # it could not: the next start needs the log
+    cdef bint was_open               # the last run did not close it
+    cdef bint has_new_metadata       # this start wrote some for queues that the log did not have
     cdef bint has_old_files          # some files are there only until the next checkpoint
     cdef list unwritten              # positions of queues with bytes that their files have yet to get
     cdef uint64_t message_count      # that were published into the log

@@ -16,17 +16,18 @@ cdef double FULL_SHARE = 0.75
 
 
 cdef class EventLog:
-    def __init__(self, CommitRing ring not None, object on_record):
-        self.ring = ring
+    def __init__(self, CommitRing ring not None, bint was_open, object on_record):
+        self.ring, self.was_open = ring, was_open
         self.is_interval = ring.is_interval
         self.on_record = on_record
         self.unwritten = []
         self.begun_mpubs, self.released_mpubs = {}, {}
 
     def begin(self, uint32_t life, uint32_t last_number):
-        """Go on behind what was repeated."""
+        """Go on behind what was repeated. From now on a start finds the log open, whatever of the rest is lost."""
         self.life, self.last_number = life, last_number
         self.append(BEGUN, 0, 0, life, 0)
+        self.ring.wait(self.ring.filling, -1)
 
     cdef char *append(self, uint8_t kind, uint8_t flags, uint16_t extra, uint32_t subject, size_t size) except? NULL:
         """Return where the payload goes; NULL: nothing is kept of it."""

@@ -49,7 +49,8 @@ cdef class DiskQueue(FileOwner):
         if logged is not None and not is_logged:
             logged.held = bytearray()   # these are other records now
         if found is None:
-            found = recover(name, self.position.prefix, queue_log is not None)
+            found = recover(name, self.position.prefix, queue_log is not None,
+                            queue_log is not None and queue_log.log.was_open)
         self.position.open(found)
         self.position.log, self.position.was_logged = queue_log, queue_log is not None
         if queue_log is not None and queue_log.named_in and found.is_new and not self.position.unread:
@@ -77,6 +78,7 @@ cdef class DiskQueue(FileOwner):
         if queue_log is not None and not is_logged and (logged is not None or self.position.acks is not None
                                                         or self.position.write_file or self.position.write_position):
             self.begin_log()
+            queue_log.log.has_new_metadata |= self.position.meta_text != found.meta_text
         if self.position.unread:
             self.put_back_unread()
 

@@ -29,7 +29,7 @@ cdef class Recovered:
 
 # None: another broker has been here since.
 cdef Recovered resume_logged(str name, str prefix, ReplayedQueue logged)
-cdef Recovered recover(str name, str prefix, bint has_log)
+cdef Recovered recover(str name, str prefix, bint has_log, bint was_open)
 cdef OpenFile *draft_meta(str draft, str text, Syncer syncer) except NULL
 cdef int install_meta(str draft, str prefix, list numbers, AckFile acks, Syncer syncer) except -1
 cdef str meta_of(list numbers)

@@ -35,21 +35,19 @@ cdef class Recovered:
     pass
 
 
-cdef Recovered recover(str name, str prefix, bint has_log):
+cdef Recovered recover(str name, str prefix, bint has_log, bint was_open):
+    """was_open: the last to use the folder was a broker with a log, and it did not close it."""
     cdef bint is_new = is_untouched(prefix)
     meta = None if is_new else load_meta(name, prefix)
     cdef AckFile acks = None if is_new else AckFile.load(prefix + "acks.dat")
     cdef Recovered found
     cdef list existing = [] if is_new else segment_numbers(prefix)
-    sealed = None if meta is None else meta[2]
+    sealed = sealed_place(meta, acks, was_open)
     if acks is not None and meta is not None and meta[1] is not None and acks.owns_meta(meta[1]):
         found = resume(name, prefix, existing, acks, meta[0], sealed)
         acks.confirm(meta[1])   # a kill may have come between its rename and that
     else:
         if acks is not None:
-            if meta is None or meta[1] is None:
-                # A power failure removed or damaged it: Go syncs its metadata before renaming it.
-                sealed = acks.sealed()
             acks.remove()
         elif (meta is None or not meta[0].strip("\0")) and (existing == [0] or has_log):
             # Without a log both are on disk before a first write is acknowledged, Go's metadata before a second file is
@@ -61,6 +59,18 @@ cdef Recovered recover(str name, str prefix, bint has_log):
     found.sealed_file, found.sealed_position = sealed or (-1, 0)
     found.first_file = min(existing, default=found.cursor_file)
     return found
+
+
+cdef object sealed_place(object meta, AckFile acks, bint was_open):
+    """Return where the records begin of which those that are hollow are sealed; None: it is not known."""
+    if meta is None or meta[1] is None:
+        # A power failure removed or damaged it: Go syncs its metadata before renaming it.
+        return None if acks is None else acks.sealed()
+    if meta[2] is None and was_open and meta[0].endswith(LOG_LINE):
+        # The broker that left the log open had this on disk before its first record, which says so in newer metadata:
+        # that was lost, and what is behind its end is from the same broker.
+        return meta[1][3], meta[1][4]
+    return meta[2]
 
 
 cdef Recovered resume(str name, str prefix, list existing, AckFile acks, str meta_text, sealed):
@@ -120,7 +130,7 @@ cdef Recovered resume_logged(str name, str prefix, ReplayedQueue logged):
     if meta is not None and meta[1] is not None and not meta[0].endswith(LOG_LINE) and meta[1][1:] != [
             cursor.file, cursor.position, written.file, written.position]:
         return None
-    sealed = meta[2] if meta is not None else acks.sealed() if acks is not None else None
+    sealed = sealed_place(meta, acks, True)
     if acks is not None:
         acks.remove()
     for number in segment_numbers(prefix):

@@ -5,7 +5,7 @@ from libc.stdint cimport int64_t
 import logging
 import os
 import select
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 
 from nsqfast._ext.commitlog.contents cimport RingContents
 from nsqfast._ext.commitlog.recovery cimport Record, Recovery
@@ -121,7 +121,7 @@ cdef class DiskStore(Store):
                       first, last)
         # A clock that was set back must not give an id twice: the log finds by it what is finished.
         self.latest_ns = max(ring.latest_ns, self.replay.latest_ns)
-        self.log = EventLog(ring, (<object> self).announce)
+        self.log = EventLog(ring, self.replay.has_begun, (<object> self).announce)
         self.syncer.ring = ring
         self.remove_deleted()
         self.names_all = self.replay.has_begun and not recovery.damaged
@@ -334,8 +334,14 @@ cdef class DiskStore(Store):
     def log_figures(self):
         return None if self.log is None else self.log.figures() | {"checkpoint_error": self.trouble}
 
+    @contextmanager
     def starting(self):
-        return opened_at_start(self.settings.data_path or ".")
+        with opened_at_start(self.settings.data_path or "."):
+            yield
+        if self.log is not None and self.log.has_new_metadata:
+            # Before a first record: where it ends tells the records of another broker from ours.
+            self.syncer.all_ticket = 0
+            self.syncer.wait(self.syncer.request_all(self.settings.data_path or "."))
 
     cdef TopicStore open_topic(self, str name, bint is_ephemeral):
         return DiskTopic(self, name, is_ephemeral)
