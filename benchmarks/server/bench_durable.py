@@ -22,7 +22,16 @@ from server.loads import (
     publish_http,
     publish_to_topics,
 )
-from server.scenario import DEVICE, DURABLE, DURABLE_LATENCY, FSYNC, NOTHING, Row, at_least
+from server.scenario import (
+    DEVICE,
+    DURABLE,
+    DURABLE_LATENCY,
+    FSYNC,
+    NOTHING,
+    PAGE_CACHE,
+    Row,
+    at_least,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -82,6 +91,20 @@ def _sync(duel: Duel, name: str, ratio: float, redis_count: int, **how: int) -> 
         lambda broker: {row: publish(broker, load)},
         SYNC_FLAGS,
         redis=lambda server: {row: redis.publish(server, load, count)},
+    )
+
+
+@pytest.mark.parametrize("mode", ["off", "interval"])
+@pytest.mark.parametrize("name", [MPUB, PIPELINED])
+def bench_interval(duel: Duel, name: str, mode: str) -> None:
+    """What a kill -9 may take or not, and the disk has a little later; nobody consumes, beside Go's defaults."""
+    row = Row(f"--durable={mode}, {name}", NSQFAST_BENCH, PAGE_CACHE, DURABLE)
+    how = {"batch_size": 200} if name == MPUB else {"batch_size": 1, "in_air": 100}
+    load = _load(duel, SECONDS, **how)
+    duel.run(
+        lambda broker: {row: publish(broker, load)},
+        (f"--durable={mode}",),
+        go_flags=("--mem-queue-size=10000",),
     )
 
 

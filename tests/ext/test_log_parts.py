@@ -277,3 +277,61 @@ def test_the_log_is_on_disk_up_to_the_last_part(open_scene):
 
     show_in_parts(play, do)
     assert filling[0] < filling[5] <= ring.committed
+
+
+@pytest.mark.parametrize("kept_count", [3, 1000], ids=["on disk", "in memory"])
+@pytest.mark.parametrize("seed", seeds("parts of a heap", 3))
+def test_deferred_ones_that_leave_a_heap(folder, open_scene, seed, kept_count):
+    """The last of the heap comes to the place of one that leaves, which may have been shown."""
+    dice = random.Random(seed)
+
+    def work(scene):
+        keep_deferred(kept_count)
+        play = Play(scene, dice, dice.choice([1, 3]))
+        scene.channel()
+        for body in play.bodies(300):
+            late_ms = HOUR_MS - dice.randrange(HOUR_MS // 4)
+            play.send(b"DPUB t %d\n" % late_ms, body, True)
+        scene.commit()
+
+        def drop():
+            for body in dice.sample(sorted(play.deferred), min(len(play.deferred) - 20, 2)):
+                play.run_picker("deferred", "drop", body)
+                del play.deferred[body]
+
+        show_in_parts(play, drop)
+        return play.end()
+
+    keep_deferred(kept_count)
+    result = play_killed(folder, "always", work)
+    judge(open_scene("always"), result)
+
+
+def test_touched_ones_whose_deadline_is_before_that_of_others(folder, open_scene):
+    """They are in a heap, beside those in flight whose order is that of their deadlines."""
+    options = {"max_msg_timeout_ns": TIMEOUT_NS}
+
+    def work(scene):
+        play = Play(scene, random.Random(1), 3)
+        scene.channel()
+        play.takers.append(scene.consumer(rdy=100))
+        (taker,), taker.seen = play.takers, {}
+        for wait_s in (1, 2):
+            play.publish(50)
+            scene.commit()
+            play.held()
+            scene.pass_s(1, wait_s)
+        first = list(taker.ids)[:50]
+
+        def touch():
+            if first:
+                taker.send(b"TOUCH %s\n" % taker.ids[first.pop()])
+
+        for _ in range(30):
+            touch()
+        show_in_parts(play, touch)
+        return play.end()
+
+    result = play_killed(folder, "always", work, **options)
+    shift_wall(result[2] * SECOND_NS)
+    judge(open_scene("always", **options), result)
