@@ -153,9 +153,13 @@ class Play:
         }
         self.dice.choices(list(steps), list(steps.values()))[0]()
 
+    def take_answers(self):
+        assert self.scene.answers(self.sent) == [OK] * self.sent
+        self.sent = 0
+
     def end(self):
         """All that was done is in the log."""
-        assert self.scene.answers(self.sent) == [OK] * self.sent
+        self.take_answers()
         self.scene.commit()
         return [
             [[body.decode(), is_late] for body, is_late in self.deferred.items()],
@@ -292,7 +296,7 @@ def test_deferred_ones_that_leave_a_heap(folder, open_scene, seed, kept_count):
         for body in play.bodies(300):
             late_ms = HOUR_MS - dice.randrange(HOUR_MS // 4)
             play.send(b"DPUB t %d\n" % late_ms, body, True)
-        scene.commit()
+        play.take_answers()
 
         def drop():
             for body in dice.sample(sorted(play.deferred), min(len(play.deferred) - 20, 2)):
@@ -318,7 +322,7 @@ def test_touched_ones_whose_deadline_is_before_that_of_others(folder, open_scene
         (taker,), taker.seen = play.takers, {}
         for wait_s in (1, 2):
             play.publish(50)
-            scene.commit()
+            play.take_answers()
             play.held()
             scene.pass_s(1, wait_s)
         first = list(taker.ids)[:50]
