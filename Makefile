@@ -127,7 +127,7 @@ trust: ext ## crashes by the thousand: power cuts between any two calls, and wha
 QUOTE = $(BIN)/python benchmarks/quotes.py
 
 # An installed package has its bytecode, without which a start compiles every module; Python may be told to write none.
-bench: ext ## measure nsqfast beside Go's nsqd: benchmarks/results/REPORT.md (twenty minutes)
+bench: ext ## measure nsqfast beside Go's nsqd: benchmarks/results/REPORT.md (three quarters of an hour)
 	@$(IF_GO)
 	@mkdir -p build
 	@$(BIN)/python -m compileall -q nsqfast _ext
