@@ -9,7 +9,7 @@ import shutil
 
 import pytest
 from nsqfast._ext.core.clock import now
-from nsqfast._ext.dev.probes import let_pass, shift_wall
+from nsqfast._ext.dev.probes import fix_parts, let_pass, shift_wall
 
 from nsqfast.errors import OpenLogError, PublishError
 from nsqfast.nsqd import metadata
@@ -22,7 +22,7 @@ from support.broker_life import (
     run_turn,
     sized,
 )
-from support.core import SECOND_NS, Peer, make_registry
+from support.core import NEVER, SECOND_NS, Peer, make_registry
 from support.log_scene import (
     HOUR_MS,
     HOUR_S,
@@ -936,3 +936,24 @@ def test_files_stay_until_the_log_says_why_they_go(folder, open_scene, mode, how
             break
     else:
         raise AssertionError("the files stay")
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("how", ["empty", "delete"])
+def test_a_checkpoint_waits_until_files_are_removed(folder, open_scene, mode, how):
+    """What says why they go is not in the log any more when it is over."""
+    scene = open_scene(mode, mem_queue_size=0, max_bytes_per_file=500)
+    scene.channel()
+    scene.publish(*numbered(*range(2000)))
+    files = list(folder.glob("t:c.diskqueue.0*.dat"))
+    assert len(files) > 100
+    if how == "empty":
+        scene.channel().empty()
+    else:
+        scene.topic().delete_channel("c")
+    fix_parts(1)
+    try:
+        make_checkpoint(scene)
+    finally:
+        fix_parts(NEVER)
+    assert [file for file in files if file.exists()] == []

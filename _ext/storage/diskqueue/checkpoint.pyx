@@ -256,6 +256,8 @@ cdef class DiskCheckpoint(Checkpoint):
             self.step = 2
             return False
         if self.step == 2:
+            if not self.syncer.has_removed(self.begun):
+                return False    # the next start would find files, and not why they should be gone
             self.log.ring.checkpoint(self.begun)
             self.step = 3
         return self.end(budget)

@@ -387,7 +387,8 @@ cdef class DiskStore(Store):
         return max(queue.depth() + taken - (<Backlog> queue).disk.position.unacked, 0)
 
     cdef Closing begin_closing(self, ChannelStore queue):
-        if self.log is not None:
+        if self.log is not None and not self.log.is_closing:
+            self.syncer.remove_all()    # CLOSED makes a start forget why
             self.log.is_closing = True
         return DiskClosing(queue) if isinstance(queue, Backlog) else None
 
@@ -502,7 +503,7 @@ cdef class DiskDisposal(Disposal):
         syncer.on_removable = (<object> self).begin
 
     cdef int on_deadline(self, int64_t now_ns) except -1:
-        if self.has_files() and not self.syncer.may_remove():
+        if self.has_files() and self.syncer.next_removable() is None:
             return self.timers.arm(self, now_ns + COMMIT_WAIT_NS)
         return Disposal.on_deadline(self, now_ns)
 
@@ -510,17 +511,13 @@ cdef class DiskDisposal(Disposal):
         return len(self.syncer.removable) > 0
 
     cdef bint remove_files(self, Budget *budget) except -1:
-        cdef dict removable = self.syncer.removable
-        while removable:
-            if not self.syncer.may_close():
+        prefix = self.syncer.next_removable()
+        while prefix is not None:
+            if not self.syncer.may_close() or not self.syncer.remove_next(prefix, budget):
                 return False
-            prefix, paths = removable.popitem()
-            if not self.syncer.remove_some(prefix, paths, budget):
-                removable[prefix] = paths
-                return False
-        return True
+            prefix = self.syncer.next_removable()
+        return not self.has_files()
 
     cdef int finish(self) except -1:
-        for prefix in list(self.syncer.removable):
-            self.syncer.remove_now(prefix)
+        self.syncer.remove_all()
         return Disposal.finish(self)

@@ -38,9 +38,8 @@ cdef class Syncer:
     cdef readonly Health health
     cdef public object on_pending        # called without arguments once per batch, at its first request
 
-    cdef dict removable                  # files to be removed: prefix of a queue -> iterator of their paths
+    cdef dict removable                  # files to be removed: prefix of a queue -> [(batch that says why, paths)]
     cdef CommitRing ring                 # None: there is no log
-    cdef uint64_t removable_in           # the batch of it that tells why they are removed
     cdef object on_removable             # called without arguments when there are some; None: they are removed at once
 
     cdef dict folders                    # path -> Folder; kept open, since their names are synced again and again
@@ -58,7 +57,11 @@ cdef class Syncer:
     cdef int start(self) except -1
     cdef int remove_later(self, str prefix, object paths) except -1
     cdef void keep_file(self, str prefix, str path)
-    cdef bint may_remove(self) noexcept
+    cdef str next_removable(self)
+    cdef bint may_remove(self, uint64_t batch) noexcept
+    cdef bint has_removed(self, uint64_t end)
+    cdef bint remove_next(self, str prefix, Budget *budget) except -1
+    cdef int remove_all(self) except -1
     cdef int remove_now(self, str prefix) except -1
     cdef bint remove_some(self, str prefix, object paths, Budget *budget) except -1
     cdef bint dispose(self, str path) except -1

@@ -15,7 +15,6 @@ import os
 import resource
 from collections import OrderedDict, deque
 from contextlib import suppress
-from itertools import chain
 
 from nsqfast._ext.core.budget cimport is_spent
 from nsqfast._ext.storage.health cimport Health
@@ -128,9 +127,8 @@ cdef class Syncer:
 
     cdef int remove_later(self, str prefix, object paths) except -1:
         """These files of a queue are not needed any more: remove them in later turns."""
-        self.removable[prefix] = chain(self.removable.get(prefix, ()), paths)
-        if self.ring is not None:
-            self.removable_in = self.ring.filling - (self.ring.count == 0)
+        cdef uint64_t batch = 0 if self.ring is None else self.ring.filling - (self.ring.count == 0)
+        self.removable.setdefault(prefix, []).append((batch, iter(paths)))
         if self.on_removable is None:
             return self.remove_now(prefix)
         self.on_removable()
@@ -139,20 +137,48 @@ cdef class Syncer:
     cdef void keep_file(self, str prefix, str path):
         """A new file has this name: do not remove it, whatever was said before."""
         if prefix in self.removable:
-            self.removable[prefix] = filter(path.__ne__, self.removable[prefix])
+            self.removable[prefix] = [(batch, filter(path.__ne__, paths)) for batch, paths in self.removable[prefix]]
 
-    cdef bint may_remove(self) noexcept:
-        """Not before the log has said why: after a kill it would miss records, and take what is left as it is."""
-        return self.ring is None or self.ring.failed != 0 or self.ring.written >= self.removable_in
+    cdef str next_removable(self):
+        """Return the prefix of those that wait for longest; None: there are none, or the log has yet to say why. After
+        a kill it would miss records, and take what is left as it is."""
+        for prefix, pieces in self.removable.items():
+            return prefix if self.may_remove(pieces[0][0]) else None
+        return None
+
+    cdef bint may_remove(self, uint64_t batch) noexcept:
+        return self.ring is None or self.ring.failed != 0 or self.ring.written >= batch
+
+    cdef bint has_removed(self, uint64_t end):
+        """Whether all are gone that batches before this one say are not needed."""
+        for pieces in self.removable.values():
+            if pieces[0][0] < end:
+                return False
+        return True
+
+    cdef bint remove_next(self, str prefix, Budget *budget) except -1:
+        """False: the part ended first."""
+        pieces = self.removable[prefix]
+        if not self.remove_some(prefix, pieces[0][1], budget):
+            return False
+        del self.removable[prefix]
+        if len(pieces) > 1:
+            self.removable[prefix] = pieces[1:]     # others have waited longer
+        return True
+
+    cdef int remove_all(self) except -1:
+        for prefix in list(self.removable):
+            self.remove_now(prefix)
+        return 0
 
     cdef int remove_now(self, str prefix) except -1:
         """Remove them now, before a new queue of that name creates its own."""
         cdef Budget endless = Budget(0, INT64_MAX)
-        paths = self.removable.pop(prefix, None)
-        if paths is not None and not self.may_remove():
-            self.ring.wait(self.removable_in, -1)
-        while paths is not None and not self.remove_some(prefix, paths, &endless):
-            pass
+        for batch, paths in self.removable.pop(prefix, ()):
+            if not self.may_remove(batch):
+                self.ring.wait(batch, -1)
+            while not self.remove_some(prefix, paths, &endless):
+                pass
         return 0
 
     cdef bint remove_some(self, str prefix, object paths, Budget *budget) except -1:
