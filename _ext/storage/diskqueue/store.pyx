@@ -340,7 +340,7 @@ cdef class DiskStore(Store):
             yield
         if self.log is not None and self.log.has_new_metadata:
             # Before a first record: where it ends tells the records of another broker from ours.
-            self.syncer.all_ticket = 0
+            self.syncer.all_ticket = 0      # one that was requested before may have run before the last was written
             self.syncer.wait(self.syncer.request_all(self.settings.data_path or "."))
 
     cdef TopicStore open_topic(self, str name, bint is_ephemeral):

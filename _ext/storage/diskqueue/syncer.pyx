@@ -140,10 +140,12 @@ cdef class Syncer:
             self.removable[prefix] = [(batch, filter(path.__ne__, paths)) for batch, paths in self.removable[prefix]]
 
     cdef str next_removable(self):
-        """Return the prefix of those that wait for longest; None: there are none, or the log has yet to say why. After
-        a kill it would miss records, and take what is left as it is."""
+        """Return the prefix of the first that the log has said why of; None: there are none. Without that a start after
+        a kill would miss records, and take what is left as it is."""
         for prefix, pieces in self.removable.items():
-            return prefix if self.may_remove(pieces[0][0]) else None
+            # Not the first alone: it may wait for room in the log, and the checkpoint that makes room for the others.
+            if self.may_remove(pieces[0][0]):
+                return prefix
         return None
 
     cdef bint may_remove(self, uint64_t batch) noexcept:
