@@ -277,15 +277,17 @@ cdef class Recovery:
                 self.find_ranges(before, found, found.sequence)
                 for j in range(self.range_count):
                     self.last_in[self.ranges[j].quarter] = missing_last
-            if i < self.count:
-                quarter = place_quarter(found.place)
-                self.last_in[quarter] = max(self.last_in[quarter], found.sequence)
             before = found
         self.range_count = 0
         for i in range(self.cut, self.cut_end):
             quarter = place_quarter(self.found[i].place)
-            if quarter != self.end_quarter:
-                self.last_in[quarter] = 0      # it was begun behind the last batch, whatever was looked for there
+            while quarter != self.end_quarter:
+                # It was begun behind the last batch, and so were those between, whatever was looked for there.
+                self.last_in[quarter] = 0
+                quarter = (quarter + QUARTER_COUNT - 1) % QUARTER_COUNT
+        for i in range(self.count):
+            quarter = place_quarter(self.found[i].place)
+            self.last_in[quarter] = max(self.last_in[quarter], self.found[i].sequence)
         return 0
 
     # Reading

@@ -107,6 +107,45 @@ def test_a_failed_attempt_is_no_copy_of_its_batch():
             one.disk.kill()
 
 
+def test_what_was_cut_off_behind_a_quarter_that_left_no_header():
+    """Nobody knows where the first batch was, so that it may have been in any quarter; 3 in 1.ring is lost, 4 in 2.ring
+    is whole, and is no copy of the next batch 4."""
+    one = Life(1)
+    one.size, one.align, one.interval_share = 64 * 1024, 512, 1
+    one.disk.make_parents(one.folder)
+    ring = one.start({})
+    for size, is_synced in ((100, True), (100, True), (16_000, False), (16_000, False)):
+        one._put(ring, Record(life.KEPT, 0, 0, ring.filling, bytes([ring.filling]) * size))
+        ring.write(1)
+        if is_synced:
+            ring.sync()
+            assert one._write(ring)
+    assert [one.model.batches[number].places[-1].file.name for number in (3, 4)] == [
+        "1.ring",
+        "2.ring",
+    ]
+    one._leave(ring)
+    place = one.model.batches[4].places[-1]
+    place.file.sync()
+    one.disk.cut_power(keeps=0)
+    one.model.lose_power()
+    one.disk.flip(one.model.batches[1].places[-1].file, 0)
+    ring = one.start({})
+    assert ring.last == 2
+    for _ in range(2):
+        one._put(ring, Record(life.KEPT, 0, 0, ring.filling, b"another"))
+        ring.write(1)
+    ring.sync()
+    assert one._write(ring)
+    one._leave(ring)
+    one.disk.cut_power()
+    one.model.lose_power()
+    for number in (3, 4):
+        place = one.model.batches[number].places[-1]
+        one.disk.flip(place.file, place.at)
+    one.start({})  # each record of 4 is whole where it was written, and judged
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("is_interval", [False, True])

@@ -106,6 +106,10 @@ class File:
             put(self.seen, place, part)
         self.damage(at, len(data))
 
+    def sync(self) -> None:
+        while self.pending:
+            self.store(*self.pending.pop(0))
+
     def damage(self, at: int, size: int) -> None:
         self.damaged.update(range(at // SECTOR, -(-(at + size) // SECTOR)))
 
@@ -431,9 +435,7 @@ class Disk:
     def _write(self, file: File, at: int, data: bytes, flags: int) -> None:
         put(file.seen, at, data)
         if flags & os.O_DIRECT:
-            # The kernel writes its own pages first.
-            while file.pending:
-                file.store(*file.pending.pop(0))
+            file.sync()  # the kernel writes its own pages first
         if flags & os.O_DSYNC:
             self._store(file, at, data)
         elif data:
