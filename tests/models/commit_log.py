@@ -277,7 +277,7 @@ class CommitLog:
         """It is durable."""
         if file.name == "head":
             self.needed_from = max(self.needed_from, read_needed_from(data))
-            self.head_proves = HEAD.unpack_from(data)[-1] - 1
+            self.head_proves = read_proven(data)
             self._noted |= {quarter for quarter, one in enumerate(read_failed(data)) if one}
             return
         for sequence in range(self.committed + 1, self.newest + 1):
@@ -313,6 +313,13 @@ class CommitLog:
         for sequence, batch in self.batches.items():
             quarter = int(QUARTER.fullmatch(batch.places[-1].file.name)[1])
             batch.is_ignored = 0 < failed[quarter] <= sequence
+
+    @property
+    def is_misled(self):
+        """Whether the block of the head that is left may not know which write failed, or proves batches that are gone
+        and whose sequences were used again."""
+        proven = max((read_proven(one.image) for one in self._heads), default=0)
+        return self.is_head_damaged and (bool(self.ever_bad) or proven > self.head_proves)
 
     def lose_power(self):
         self.written = self.committed
@@ -443,6 +450,11 @@ def check(is_true, what):
 
 def read_needed_from(head):
     return HEAD.unpack_from(head)[7]
+
+
+def read_proven(head):
+    """The last batch that it says was synced, or -1."""
+    return HEAD.unpack_from(head)[-1] - 1
 
 
 def read_failed(head):
