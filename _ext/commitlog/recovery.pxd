@@ -98,6 +98,7 @@ cdef class Recovery:
     cdef int choose(self) except -1
     cdef int note_ends(self) except -1
     cdef int note_end(self) except -1
+    cdef void note_begun_anew(self) noexcept
     cdef int note_last(self) except -1
     cdef Found *choose_one(self, size_t start, size_t end, Found *behind) except? NULL
     cdef Found *choose_good(self, size_t start, size_t end) noexcept

@@ -258,7 +258,18 @@ cdef class Recovery:
             if self.end_offset == 0:
                 self.end_quarter = (self.end_quarter + QUARTER_COUNT - 1) % QUARTER_COUNT
                 self.end_offset = self.folder.quarter_size
+        if self.last < self.first:
+            self.note_begun_anew()
         return self.note_last()
+
+    cdef void note_begun_anew(self) noexcept:
+        """Nothing is needed, and what was cut off may stand before the end: the quarters behind are bad, so that this one
+        was begun once more."""
+        cdef size_t i
+        for i in range(self.cut, self.cut_end):
+            if (place_quarter(self.found[i].place) == self.end_quarter
+                    and place_offset(self.found[i].place) < self.end_offset):
+                self.end_offset = 0
 
     cdef int note_last(self) except -1:
         """Batches that are missing stand in a quarter as well."""
