@@ -113,6 +113,7 @@ cdef class Recovery:
     cdef bint load_missing(self, Found *found) except -1
     cdef bint load_range(self) except -1
     cdef int find_ranges(self, Found *before, Found *behind, uint64_t missing) noexcept
+    cdef void find_ranges_at_end(self) noexcept
     cdef void add_range(self, int quarter, uint64_t start, uint64_t end) noexcept
     cdef int begin_search(self, uint64_t first, uint64_t last) except -1
     cdef bint search(self) except -1

@@ -204,10 +204,8 @@ cdef class Recovery:
         for i in range(self.count):
             self.first = max(self.first, self.found[i].needed_from)
         self.last = self.found[self.count - 1].sequence if self.count else 0
-        if self.is_torn:
-            self.last = max(self.last, self.proven)
         # No number is used again, even if nothing that is left says so.
-        self.last = max(self.last, self.first - 1)
+        self.last = max(self.last, self.proven, self.first - 1)
         return 0
 
     cdef Found *choose_one(self, size_t start, size_t end, Found *behind) except? NULL:
@@ -285,7 +283,8 @@ cdef class Recovery:
             # What is missing right before one that was cut off was cut off, too.
             missing_last = min(found.sequence - 1, self.last)
             if missing_last >= (before.sequence + 1 if before is not NULL else self.first):
-                self.find_ranges(before, found, found.sequence)
+                self.find_ranges(before, found, found.sequence - (
+                    before.sequence + 1 if before is not NULL else self.first))
                 for j in range(self.range_count):
                     self.last_in[self.ranges[j].quarter] = missing_last
             before = found
@@ -299,6 +298,7 @@ cdef class Recovery:
         for i in range(self.count):
             quarter = place_quarter(self.found[i].place)
             self.last_in[quarter] = max(self.last_in[quarter], self.found[i].sequence)
+        self.last_in[self.end_quarter] = max(self.last_in[self.end_quarter], self.last)
         return 0
 
     # Reading
@@ -400,8 +400,11 @@ cdef class Recovery:
         self.salvage.last = self.missing_last = min(found.sequence - 1, self.last)
         if self.index > 0 and self.found[self.index - 1].sequence == self.following - 1:
             before = &self.found[self.index - 1]
-        self.find_ranges(before, found, found.sequence - self.following)
-        self.following = found.sequence
+        if found.sequence > 0:
+            self.find_ranges(before, found, found.sequence - self.following)
+        else:
+            self.find_ranges_at_end()
+        self.following = self.missing_last + 1
         if self.range_count == 0:
             self.salvage.place = found.place
             self.report(0, 0)
@@ -430,10 +433,10 @@ cdef class Recovery:
             if quarter == until and start <= end:
                 self.add_range(quarter, start, end)
                 return 0
-            if missing == 1 and end > 0:
-                # The one that did not fit behind `before` began the quarter.
-                self.add_range(until, 0, end)
-                return 0
+        if missing == 1 and end > 0:
+            # The one right before stands in the same quarter.
+            self.add_range(until, 0, end)
+            return 0
         self.add_range(quarter, start, size)
         quarter = (quarter + 1) % QUARTER_COUNT
         while quarter != until:
@@ -441,6 +444,17 @@ cdef class Recovery:
             quarter = (quarter + 1) % QUARTER_COUNT
         self.add_range(until, 0, end)
         return 0
+
+    cdef void find_ranges_at_end(self) noexcept:
+        """Where batches may have stood behind the last one that is left: a start erases it."""
+        cdef uint64_t size = self.folder.quarter_size
+        cdef int i
+        self.range_count = self.range_index = 0
+        self.add_range(self.end_quarter, self.end_offset, size)
+        for i in range(1, QUARTER_COUNT):
+            self.add_range((self.end_quarter + i) % QUARTER_COUNT, 0, size)
+        if self.folder.count_good() == 1:
+            self.add_range(self.end_quarter, 0, self.end_offset)    # which was begun once more
 
     cdef void add_range(self, int quarter, uint64_t start, uint64_t end) noexcept:
         if start < end:

@@ -330,6 +330,7 @@ class CommitLog:
         self._check_last(found)
         self._check_records(found)
         self._check_damage(found)
+        self._forget_lost(found.last)
         self.needed_from = max(self.needed_from, found.first)
         self._heads = self._heads[-2:]
         self._first = found.first
@@ -346,6 +347,12 @@ class CommitLog:
         self._noted = set(self.bad)
         self._may_be_torn = found.is_torn
         self.has_to_fail = False
+
+    def _forget_lost(self, last):
+        """Of what is missing at the end a start erases what is left."""
+        left = max((one for one, batch in self.batches.items() if batch.has_header), default=0)
+        for sequence, batch in self.batches.items():
+            batch.is_erased |= left < sequence <= last
 
     def _drop(self, last):
         """What was in flight or lost, and what nobody needs."""
@@ -424,7 +431,7 @@ class CommitLog:
             check(is_so, f"{path} {start}..{end}, of {first}..{last}, is called damaged")
         for sequence, batch in self.batches.items():
             is_needed = max(found.first, self.needed_from) <= sequence <= found.last
-            if is_needed and batch.is_excused and not batch.is_there:
+            if is_needed and batch.is_excused and not (batch.is_erased or batch.is_there):
                 check_reported(sequence, batch, found.damaged)
 
 
@@ -484,7 +491,7 @@ def compare(sequence, batch, came):
         if record == expected:
             record = next(rest, None)
         else:
-            is_excused = batch.places[-1].is_excused(*span)
+            is_excused = batch.is_erased or batch.places[-1].is_excused(*span)
             check(is_excused, f"a record of {sequence} at {span} is missing")
     check(record is None, f"{sequence} has a record that it never had: {str(record)[:80]}")
 
