@@ -23,10 +23,9 @@ cdef class Bodies:
     cdef bint check_some(self, Budget *budget) except -1
     cdef bint check_binary(self, Budget *budget) except -1
     cdef bint check_lines(self, Budget *budget) except -1
-    cdef bytes next_lines(self, uint64_t *count)
+    cdef bytes take_lines(self, uint64_t *count, Py_ssize_t size_max)
     cdef uint64_t put_next(self) except? 0
-    cdef uint64_t put_lines(self, uint64_t count) except? 0
-    cdef Py_ssize_t add_lines(self, uint64_t count, bint is_spread) except -1
+    cdef bint has_parts(self) noexcept
 
 
 cdef Py_ssize_t skip_bodies(const char *data, uint64_t count) noexcept

@@ -8,13 +8,13 @@ A call of check or log_some lasts at most a part of a turn, and a slice is short
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.pyport cimport PY_SSIZE_T_MAX
 from libc.stdint cimport uint32_t
 from libc.string cimport memchr, memcpy
 
 from nsqfast._ext.broker.large_mpub cimport PIECE_COUNT_MAX, PIECE_SIZE_MAX
 from nsqfast._ext.broker.topic cimport SLICE_MAX
 from nsqfast._ext.core.budget cimport begin_part, is_spent
-from nsqfast._ext.core.clock cimport monotonic_ns, wall_ns
 from nsqfast._ext.core.limits cimport WHOLE_MAX
 from nsqfast._ext.core.message cimport get_be32, put_be32
 from nsqfast._ext.protocol.body cimport Body
@@ -104,42 +104,18 @@ cdef class Bodies:
         return self.put_next()
 
     cdef uint64_t put_next(self) except? 0:
-        cdef const char *data = self.data
         cdef uint64_t count = self.count - self.seen_count
-        cdef uint64_t ticket
+        cdef Py_ssize_t size
+        cdef bytes lines
         if self.count > WHOLE_MAX:
             count = min(count, <uint64_t> SLICE_MAX)
         self.seen_count += count
         if not self.is_binary:
-            return self.put_lines(count)
-        ticket = self.topic.publish_many(data + self.offset, count)
-        self.offset += skip_bodies(data + self.offset, count)
-        return ticket
-
-    cdef uint64_t put_lines(self, uint64_t count) except? 0:
-        cdef Topic topic = self.topic
-        cdef Py_ssize_t size = 0
-        cdef bint is_spread = topic.begin_many(count)
-        try:
-            size = self.add_lines(count, is_spread)
-            topic.store.end()
-        except BaseException as error:
-            topic.break_off(count, error)
-        return topic.finish_put(count, size, is_spread)
-
-    cdef Py_ssize_t add_lines(self, uint64_t count, bint is_spread) except -1:
-        """Put so many lines that are not empty; return their size without the line ends."""
-        cdef const char *data = self.data
-        cdef int64_t wall = wall_ns(), monotonic = monotonic_ns()
-        cdef Py_ssize_t size = self.size, line_size, total = 0
-        while count:
-            line_size = line_length(data + self.offset, size - self.offset)
-            if line_size:
-                self.topic.add(data + self.offset, line_size, 0, False, wall, monotonic, is_spread, False)
-                total += line_size
-                count -= 1
-            self.offset += line_size + 1
-        return total
+            lines = self.take_lines(&count, PY_SSIZE_T_MAX)
+            return self.topic.publish_many(lines, len(lines), count)
+        size = skip_bodies(self.data + self.offset, count)
+        self.offset += size
+        return self.topic.publish_many(self.data + self.offset - size, size, count)
 
     # A large one with a commit log
 
@@ -150,15 +126,16 @@ cdef class Bodies:
         return log_pieces(self.topic, self.large, self.data, &self.offset, &self.seen_count,
                           None if self.is_binary else self)
 
-    cdef bytes next_lines(self, uint64_t *count):
+    cdef bytes take_lines(self, uint64_t *count, Py_ssize_t size_max):
+        """Return {size (4), body} of the next ones that are not empty, of so many, or as many as have such a size."""
         cdef const char *data = self.data
         cdef Py_ssize_t start = self.offset, line_size, total = 0
         cdef uint64_t seen = 0
         cdef bytes piece
         cdef char *out
-        while seen < min(count[0], <uint64_t> PIECE_COUNT_MAX):
+        while seen < count[0]:
             line_size = line_length(data + self.offset, self.size - self.offset)
-            if seen and total + line_size > PIECE_SIZE_MAX:
+            if seen and total + line_size > size_max:
                 break
             total += 4 + line_size if line_size else 0
             seen += line_size > 0
@@ -199,10 +176,14 @@ cdef class Bodies:
         """Whether the topic has a commit log."""
         return self.topic.has_log
 
+    cdef bint has_parts(self) noexcept:
+        """Whether they are put in several turns: there are many, or the log has to be written first."""
+        return self.count > WHOLE_MAX or (
+            self.count > 0 and self.topic.has_log and self.topic.durability.store.must_wait())
+
     @property
     def is_large(self):
-        """Whether there are more than are put as a whole."""
-        return self.count > WHOLE_MAX
+        return self.has_parts()
 
     @property
     def is_done(self):
@@ -226,7 +207,8 @@ cdef bint log_pieces(Topic topic, LargeMpub mpub, const char *data, Py_ssize_t *
             return False
         count = mpub.count - done[0]
         if lines is not None:
-            piece = lines.next_lines(&count)
+            count = min(count, <uint64_t> PIECE_COUNT_MAX)
+            piece = lines.take_lines(&count, PIECE_SIZE_MAX)
             following = len(piece)
         else:
             following = piece_size(data + size[0], &count)

@@ -383,10 +383,11 @@ cdef class Picker:
 
     cdef int publish(self) except -1:
         cdef int count = self.copy_count
+        cdef size_t size = self.copies_size
         if count == 0:
             return 0
         self.copy_count = self.copies_size = 0
-        self.ticket = max(self.ticket, self.target.publish_many(self.copies, count))
+        self.ticket = max(self.ticket, self.target.publish_many(self.copies, size, count))
         return 0 if self.action == COPY else self.target.store.note_copies(self.channel.backlog, None)
 
     cdef int put_back(self) except -1:

@@ -57,7 +57,7 @@ cdef class Topic(MessageQueue):
     # is_told: its publisher is told the id, which is guid.last().
     cdef uint64_t publish(self, const char *body, Py_ssize_t size, int64_t defer_ms,
                           bint is_told=*) except? 0
-    cdef uint64_t publish_many(self, const char *data, uint64_t count) except? 0
+    cdef uint64_t publish_many(self, const char *data, uint64_t size, uint64_t count) except? 0
     cdef uint64_t add_many(self, const char *data, uint64_t count, bint is_spread) except? 0
     cdef uint64_t put_logged(self, const char *data, uint64_t count, bint is_spread) except? 0
     cdef Closing close(self)
@@ -74,7 +74,6 @@ cdef class Topic(MessageQueue):
     cdef int spread(self, Message *message, int64_t now_ns) except -1
     cdef int keep(self, Message *message) except -1
     cdef int restore_deferred(self) except -1
-    cdef bint begin_many(self, uint64_t count) except -1
     cdef LargeMpub begin_large(self, uint64_t count)
     cdef bint may_add_piece(self, LargeMpub mpub) except -1
     cdef int add_piece(self, LargeMpub mpub, bytes bodies, uint64_t count) except -1
@@ -82,7 +81,6 @@ cdef class Topic(MessageQueue):
     cdef uint64_t put_bodies(self, const char *data, uint64_t count, int64_t published_ns, uint64_t id,
                              bint is_spread) except? 0
     cdef int close_large(self, Closing closing) except -1
-    cdef int break_off(self, uint64_t count, object error) except -1
     cdef int refuse(self, uint64_t count, object error, str kind=*) except -1
     cdef uint64_t finish_put(self, uint64_t count, uint64_t size, bint is_spread) except? 0
     cdef int pump_channels(self) except -1

@@ -83,16 +83,27 @@ cdef class Topic(MessageQueue):
             self.pump_channels()
         return ticket
 
-    cdef uint64_t publish_many(self, const char *data, uint64_t count) except? 0:
+    cdef uint64_t publish_many(self, const char *data, uint64_t size, uint64_t count) except? 0:
         """Publish `count` times {4 bytes size, body}, checked by the caller."""
         cdef uint64_t total = 0
-        cdef bint is_spread = self.begin_many(count)
+        cdef bint is_spread
+        self.refuse_if_exiting()
+        if self.has_log:
+            # A record of the bodies, and one that says that they came into the queues.
+            self.admit(2, size)
+        self.fanout.begin()
+        self.log_mark = self.store.mark()
+        is_spread = self.is_open() and self.store.fits(count)
         try:
             total = (self.put_logged(data, count, is_spread) if self.has_log
                      else self.add_many(data, count, is_spread))
             self.store.end()
         except BaseException as error:
-            self.break_off(count, error)
+            self.store.cut(self.log_mark)
+            self.fanout.roll_back()
+            if isinstance(error, OSError):
+                self.refuse(count, error)
+            raise
         return self.finish_put(count, total, is_spread)
 
     cdef uint64_t add_many(self, const char *data, uint64_t count, bint is_spread) except? 0:
@@ -107,22 +118,12 @@ cdef class Topic(MessageQueue):
         return total
 
     cdef uint64_t put_logged(self, const char *data, uint64_t count, bint is_spread) except? 0:
-        """One record has all of their bodies, and one says that they came into the queues."""
         cdef int64_t wall = self.clock.wall_ns()
         cdef uint64_t first_id = self.guid.next_many(wall, count)
         cdef uint64_t total = self.put_bodies(data, count, wall, first_id, is_spread)
         self.store.note_piece(0, first_id, wall, first_id, data, total + 4 * count)
         self.store.note_released(0, first_id, count, is_spread)
         return total
-
-    cdef bint begin_many(self, uint64_t count) except -1:
-        """Return whether these messages go to the channels."""
-        self.refuse_if_exiting()
-        if self.has_log:
-            self.admit(count, <uint64_t> self.durability.settings.max_body_size)
-        self.fanout.begin()
-        self.log_mark = self.store.mark()
-        return self.is_open() and self.store.fits(count)
 
     # -- a large MPUB of a topic with a commit log ---------------------------------------------------------------------
 
@@ -200,13 +201,6 @@ cdef class Topic(MessageQueue):
             data += 4 + get_be32(data)
             id = next_id(id)
         return total
-
-    cdef int break_off(self, uint64_t count, object error) except -1:
-        self.store.cut(self.log_mark)
-        self.fanout.roll_back()
-        if isinstance(error, OSError):
-            self.refuse(count, error)
-        raise error
 
     cdef int refuse(self, uint64_t count, object error, str kind="disk") except -1:
         """With the error as the disk layer worded it: in Go's manner, with operation and path."""

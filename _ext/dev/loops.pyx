@@ -411,7 +411,7 @@ def publish_batch(Topic topic not None, bytes bodies not None, uint64_t count, u
     if offset > len(bodies):
         raise ValueError("the last message is cut off")
     for _ in range(times):
-        topic.publish_many(bodies, count)
+        topic.publish_many(bodies, offset, count)
     return topic.message_count - before
 
 

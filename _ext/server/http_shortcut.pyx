@@ -13,7 +13,6 @@ from collections import deque
 from nsqfast._ext.broker.mpub_bodies cimport Bodies
 from nsqfast._ext.core.budget cimport Budget, begin_part
 from nsqfast._ext.core.clock cimport wall_ns
-from nsqfast._ext.core.limits cimport WHOLE_MAX
 
 from nsqfast._ext.protocol.http_front cimport OWED
 
@@ -85,7 +84,7 @@ cdef class PublishShortcut(Shortcut):
             return True
         bodies = Bodies(topic, request.body[:request.body_size], request.is_binary)
         budget = begin_part()
-        if not bodies.check_some(&budget) or bodies.count > WHOLE_MAX:
+        if not bodies.check_some(&budget) or bodies.has_parts():
             return False
         self.ticket = bodies.put_next()
         return True

@@ -562,13 +562,11 @@ cdef class Session(Consumer):
             return 0
         if self.scan.count > WHOLE_MAX:
             return self.put_large(data, line)
+        size, self.scan.offset = self.scan.offset, 0
         try:
-            ticket = self.topic.publish_many(data + line.size + 8, self.scan.count)
+            ticket = self.topic.publish_many(data + line.size + 8, size - line.size - 8, self.scan.count)
         except NotTakenError as error:
             raise publish_failed("MPUB", error) from None
-        finally:
-            size = self.scan.offset
-            self.scan.offset = 0
         self.accept(ticket, "MPUB", self.scan.count)
         return size
 
@@ -593,14 +591,15 @@ cdef class Session(Consumer):
     cdef uint64_t put_slices(self, const char *data) except? 0:
         """Messages put before an error stay, as in NSQ."""
         cdef Budget budget = begin_part()
-        cdef uint64_t count = 0
+        cdef Py_ssize_t size, count = 0
         while self.sliced_count < self.scan.count:
-            if is_spent(&budget, <int64_t> count):
+            if is_spent(&budget, count):
                 self.block_for_turn()
                 return 0
-            count = min(<uint64_t> SLICE_MAX, self.scan.count - self.sliced_count)
-            self.topic.publish_many(data + self.sliced_size, count)
-            self.sliced_size += skip_bodies(data + self.sliced_size, count)
+            count = min(<Py_ssize_t> SLICE_MAX, <Py_ssize_t> (self.scan.count - self.sliced_count))
+            size = skip_bodies(data + self.sliced_size, count)
+            self.topic.publish_many(data + self.sliced_size, size, count)
+            self.sliced_size += size
             self.sliced_count += count
         return 0
 

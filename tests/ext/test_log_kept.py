@@ -5,6 +5,7 @@ import itertools
 import json
 import mmap
 import random
+import select
 import shutil
 
 import pytest
@@ -22,7 +23,7 @@ from support.broker_life import (
     run_turn,
     sized,
 )
-from support.core import NEVER, SECOND_NS, Peer, make_registry
+from support.core import NEVER, SECOND_NS, Peer, make_registry, sync
 from support.log_scene import (
     HOUR_MS,
     HOUR_S,
@@ -476,6 +477,37 @@ def test_a_clean_stop_leaves_plain_files(folder, open_scene, mode, memory):
     scene.stop()
     scene = open_scene(mode, **flags)
     assert scene.counts() == (50, 0, 1)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_stop_closes_a_full_log(tmp_path, mode):
+    """No checkpoint came in time, and a whole batch waits for room."""
+    log = {"commit_log_size": RING_SIZE, "max_body_size": 2 << 20}
+    registry = make_registry(tmp_path, durable=mode, **log)
+    topic = registry.topics.ensure("t")
+    sync(registry)
+
+    def fill_batch():
+        """But for 8 bytes, which are less than any record has."""
+        for size in [1_048_000] * 4 + [2016]:
+            ticket = topic.put(bytes(size))
+        registry.topics.ensure("barrier").empty()
+        return ticket
+
+    for _ in range(3):
+        done = []
+        registry.durability.when_durable(fill_batch(), done.append)
+        registry.turn.end()
+        while not done:
+            assert select.select([registry.durability], [], [], WAIT_S)[0]
+            registry.turn.on_synced()
+            registry.turn.end()
+    fill_batch()
+    registry.topics.close()
+    registry = make_registry(tmp_path, **log)  # which takes no log that is open
+    metadata.load(registry.topics, str(tmp_path))
+    assert registry.topics.ensure("t").depth == 20
+    registry.topics.close()
 
 
 @pytest.mark.parametrize("mode", MODES)

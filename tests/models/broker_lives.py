@@ -26,6 +26,7 @@ class Copy:
     )
     holder: int = 0  # a consumer; 0 = it is queued or deferred
     is_seen: bool = False
+    twins: int = 0  # at most so many more of it are here
 
 
 @dataclass(slots=True)
@@ -73,7 +74,8 @@ class LivesModel:
     def counts(self, key):
         """(at least, at most) how many messages the queue has."""
         statuses = [copy.status for copy in self.queues[key].copies.values()]
-        return statuses.count(MUST), len(statuses) - statuses.count(GONE)
+        twins = sum(copy.twins for copy in self.queues[key].copies.values())
+        return statuses.count(MUST), len(statuses) - statuses.count(GONE) + twins
 
     def missing(self):
         """What has to come and has not."""
@@ -98,16 +100,30 @@ class LivesModel:
 
     def remove(self, key, copy):
         """It was finished, emptied or deleted."""
-        status, copy.status, copy.holder = copy.status, GONE, 0
+        status, copy.status, copy.holder, copy.twins = copy.status, GONE, 0, 0
 
         def on_kill():
             copy.status = MAY
 
         def commit():
-            self.queues[key].copies.pop(copy.number, None)
+            if (
+                self.queues[key].copies.get(copy.number) is copy
+            ):  # and not one that its topic had still
+                del self.queues[key].copies[copy.number]
 
         assert status != GONE
         self.later(commit, on_kill)
+
+    def finish_twin(self, copy):
+        """The other one may still come."""
+        copy.twins -= 1
+        copy.status = MAY
+        copy.holder = copy.attempts = copy.kept_attempts = copy.due_ns = copy.kept_due_ns = 0
+
+        def on_kill():
+            copy.twins += copy.status != GONE
+
+        self.later(lambda: None, on_kill)
 
     def clear(self, key):
         for copy in self.queues[key].copies.values():
@@ -256,8 +272,10 @@ class LivesModel:
         taken = Copy(copy.number, copy.status, copy.publish, copy.due_ns, copy.kept_due_ns)
         taken.kept_attempts, taken.delivery_count = copy.kept_attempts, copy.delivery_count
         there = self.queues[key].copies.get(copy.number)
-        if there is not None:  # a kill left it open how far it had come
+        if there is not None:
+            # A kill left it open how far it had come: what nobody knew of its parts is handed over again.
             taken.status, taken.delivery_count = MAY, taken.delivery_count + there.delivery_count
+            taken.twins = there.twins + (there.status != GONE)
             taken.kept_due_ns = taken.due_ns = taken.kept_attempts = 0
         self.queues[key].copies[copy.number] = taken
 
@@ -326,18 +344,23 @@ class LivesModel:
         copy = queue.copies.get(number)
         assert copy is not None, "nobody published it here, or it is finished for good"
         assert copy.status != GONE, "it was finished"
-        assert not copy.holder, f"it is in flight to {copy.holder}"
         assert not queue.is_paused, "the channel is paused"
-        assert wall_ns >= copy.due_ns, f"{(copy.due_ns - wall_ns) / 1e9} s before its time"
-        lowest = copy.attempts or copy.kept_attempts
-        assert attempts > lowest, f"attempts after {lowest}"
+        if not copy.twins:
+            assert not copy.holder, f"it is in flight to {copy.holder}"
+            assert wall_ns >= copy.due_ns, f"{(copy.due_ns - wall_ns) / 1e9} s before its time"
+            lowest = copy.attempts or copy.kept_attempts
+            assert attempts > lowest, f"attempts after {lowest}"
         assert attempts <= copy.delivery_count + 1, f"there were {copy.delivery_count} deliveries"
         copy.status = MUST if copy.status == MAY else copy.status
         copy.attempts, copy.holder, copy.is_seen = attempts, consumer, True
         copy.delivery_count += 1
 
     def on_finished(self, topic, channel, number):
-        self.remove((topic, channel), self.queues[topic, channel].copies[number])
+        copy = self.queues[topic, channel].copies[number]
+        if copy.twins:
+            self.finish_twin(copy)
+        else:
+            self.remove((topic, channel), copy)
 
     def on_requeued(self, topic, channel, number, due_ns):
         self.give_back(self.queues[topic, channel].copies[number], due_ns)

@@ -233,6 +233,32 @@ def test_an_mpub_of_empty_lines_waits_for_nothing(make_broker):
     asyncio.run(talk())
 
 
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    "sent",
+    [
+        post("/mpub?topic=t", b"one\ntwo\n"),
+        post("/mpub?topic=t&binary=true", b"\0\0\0\2" + 2 * b"\0\0\0\1x"),
+    ],
+)
+def test_an_mpub_waits_while_much_is_gathered(make_broker, mode, sent):
+    """As those over TCP do, whose connections read no more."""
+    broker = make_broker(mode)
+    topic = broker.registry.topics.find("t")
+
+    async def talk():
+        _, wire = broker.connect()
+        for size in [1 << 20] * 3 + [990_000]:
+            topic.put(bytes(size))
+        broker.connections[0].data_received(sent)
+        assert wire.written == b""
+        await broker.settle()
+        assert wire.written.startswith(OK)
+        assert topic.message_count == 6
+
+    asyncio.run(talk())
+
+
 def test_what_is_owed_to_one_connection_is_bounded(make_broker):
     broker = make_broker()
     topic = broker.registry.topics.find("t")

@@ -1,5 +1,6 @@
 """One life of a broker without sockets, in a process of its own that is killed or stops; a model follows each event."""
 
+import collections
 import contextlib
 import gc
 import json
@@ -91,6 +92,7 @@ class BrokerLife:
         self.folder, self.model, self.ledger = folder, model, ledger
         self.dice = random.Random(seed)
         self.producers, self.members = [], {}
+        self.sent = collections.Counter()  # messages to each topic that were not refused
         self.is_heavy = self.dice.random() < 0.3
 
     def note(self, *event):
@@ -172,7 +174,8 @@ class BrokerLife:
         due_ns = now()[0] + delay_ms * 1_000_000 if delay_ms else 0
         producer = producer or dice.choice(self.producers)
         self.note("sent", topic, numbers, due_ns)
-        producer.waiting.append(self.model.publish_count)
+        self.sent[topic] += count
+        producer.waiting.append((self.model.publish_count, topic, count))
         if kind == "MPUB":
             inner = len(bodies).to_bytes(4, "big") + b"".join(map(sized, bodies))
             producer.send(b"MPUB %s\n" % topic.encode() + sized(inner))
@@ -185,13 +188,27 @@ class BrokerLife:
         """Answers to publishes."""
         for number, producer in enumerate(self.producers):
             for kind, text in producer.decode_all():
-                publish = producer.waiting.pop(0)
+                publish, topic, count = producer.waiting.pop(0)
                 if (kind, text) == (0, b"OK"):
                     self.note("ok", publish)
                 else:
                     self.note("refused", publish, text.decode())
+                    self.sent[topic] -= count
                     assert not producer.waiting
                     self.producers[number] = Producer(self.registry)
+
+    def wait_read(self):
+        """Until no command waits for the log: what comes next may take another way."""
+        for _ in range(WAIT_S * 20):
+            self.turn()
+            if all(self.has_read(topic, count) for topic, count in self.sent.items()):
+                return
+            run_turn(self.registry, 0.05)
+        raise AssertionError(f"not read: {self.sent}")
+
+    def has_read(self, topic, count):
+        found = self.registry.topics.find(topic)
+        return count == (found.message_count if found else 0)
 
     def wait(self):
         """Until all is answered."""
@@ -209,7 +226,7 @@ class BrokerLife:
         topic, channel = key or (dice.choice(TOPICS), dice.choice(CHANNELS))
         if key is None and len(self.members) >= 4:
             return
-        self.turn()
+        self.wait_read()
         self.note("made", topic, channel)
         number = max(self.members, default=0) + 1
         rdy = dice.choice([0, 1, 5, 50]) if rdy is None else rdy
@@ -239,7 +256,9 @@ class BrokerLife:
 
     def settle_one(self, member, number, delay_ms):
         """delay_ms: of a REQ; None = FIN."""
-        id, place = member.ids.pop(number), (member.topic, member.channel, number)
+        id, place = member.ids[number].pop(), (member.topic, member.channel, number)
+        if not member.ids[number]:
+            del member.ids[number]
         if delay_ms is None:
             self.note("finished", *place)
             member.send(b"FIN %s\n" % id)
@@ -258,7 +277,7 @@ class BrokerLife:
                     place = (member.topic, member.channel, number)
                     self.note("got", member.number, *place, attempts, now()[0])
                     assert body == body_of(number, len(body))
-                    member.ids[number] = id
+                    member.ids.setdefault(number, []).append(id)
                 else:
                     assert (kind, data) == (0, b"OK"), (kind, data)
 
@@ -274,12 +293,26 @@ class BrokerLife:
         self.turn()
         duration_ns = duration_ns or self.dice.choice([20_000_000, 6 * SECOND_NS, 3601 * SECOND_NS])
         is_timeout = duration_ns >= TIMEOUT_NS
+        if is_timeout:
+            self.wait_delivered()
         self.note("passed", self.model.ahead_ns + duration_ns, is_timeout)
         for member in self.members.values() if is_timeout else ():
             member.ids.clear()
         shift_wall(self.model.ahead_ns)
         self.registry.timers.run(let_pass(duration_ns))
         self.turn()
+
+    def wait_delivered(self):
+        """What is in flight has come: a consumer takes more when its output was sent, and that leaves a turn later."""
+        for _ in range(WAIT_S * 100):
+            held = collections.Counter()
+            for member in self.members.values():
+                held[member.topic, member.channel] += sum(map(len, member.ids.values()))
+            keys = [key for topic in self.model.topics() for key in self.model.channels(topic)]
+            if all(self.find(*key).in_flight_count == held[key] for key in keys):
+                return
+            self.turn()
+        raise AssertionError(f"in flight is not what came: {held}")
 
     def wait_handed_over(self):
         """A topic hands over its backlog in several turns, and the disk may be asked for it: until then an empty or
@@ -309,11 +342,12 @@ class BrokerLife:
             assert least <= count <= most, f"{key} has {count} messages, not {least} to {most}"
 
     def count(self, topic, channel):
+        queue = self.find(topic, channel)
+        return queue.depth + (queue.in_flight_count + queue.deferred_count if channel else 0)
+
+    def find(self, topic, channel):
         queue = self.registry.topics.find(topic)
-        if not channel:
-            return queue.depth
-        queue = queue.find_channel(channel)
-        return queue.depth + queue.in_flight_count + queue.deferred_count
+        return queue.find_channel(channel) if channel else queue
 
     # -- what an operator does -----------------------------------------------------------------------------------------
 
@@ -323,7 +357,7 @@ class BrokerLife:
 
     def make_channel(self):
         topic, channel = self.dice.choice(TOPICS), self.dice.choice(CHANNELS)
-        self.turn()
+        self.wait_read()
         self.note("made", topic, channel)
         self.registry.topics.ensure(topic).channel(channel)
         self.turn()
@@ -350,7 +384,7 @@ class BrokerLife:
     def delete_channel(self):
         key = self.draw_channel()
         if key is not None:
-            self.turn()
+            self.wait_read()
             self.note("deleted", *key)
             self.registry.topics.find(key[0]).delete_channel(key[1])
             self.drop_members(*key)
@@ -359,9 +393,10 @@ class BrokerLife:
     def delete_topic(self):
         if self.model.topics():
             topic = self.dice.choice(self.model.topics())
-            self.turn()
+            self.wait_read()
             self.note("deleted", topic, "")
             self.registry.topics.delete(topic)
+            del self.sent[topic]
             self.drop_members(topic, "")
             self.wait_removed()
 
@@ -371,10 +406,9 @@ class BrokerLife:
             key = (self.dice.choice(self.model.topics()), "")
         if key is None:
             return
-        self.turn()
+        self.wait_read()
         self.note("emptied", *key)
-        topic = self.registry.topics.find(key[0])
-        (topic.find_channel(key[1]) if key[1] else topic).empty()
+        self.find(*key).empty()
         for member in self.members.values():
             if (member.topic, member.channel) == key:
                 member.ids.clear()
@@ -392,10 +426,9 @@ class BrokerLife:
 
     def set_pause(self, topic, channel, is_paused):
         """It is answered when nsqd.dat is written."""
-        self.turn()
+        self.wait_read()
         self.note("paused", topic, channel, is_paused)
-        queue = self.registry.topics.find(topic)
-        queue = queue.find_channel(channel) if channel else queue
+        queue = self.find(topic, channel)
         (queue.pause if is_paused else queue.unpause)()
         self.turn()
         self.wait_handed_over()
@@ -409,7 +442,7 @@ class BrokerLife:
     # -- its end -------------------------------------------------------------------------------------------------------
 
     def stop(self):
-        self.turn()
+        self.wait_read()
         self.write_names()
         for producer in self.producers:
             producer.connection.abort()

@@ -78,7 +78,7 @@ cdef class DiskClosing(Closing):
         if self.backlog.log is None:
             self.lost_count += count
         else:
-            self.backlog.log.log.is_kept = True
+            self.backlog.log.log.keep(self.error)
         return 0
 
     cdef int end(self) except -1:

@@ -50,7 +50,7 @@ cdef class EventLog:
     cdef uint32_t last_number        # that a queue got
     cdef readonly str refusal        # why no publish is taken; None = they are
     cdef bint is_closing             # a stop writes the files themselves
-    cdef bint is_kept                # it could not: the next start needs the log
+    cdef object kept_error           # why it could not: the next start needs the log
     cdef bint was_open               # the last run did not close it
     cdef bint has_new_metadata       # this start wrote some for queues that the log did not have
     cdef bint has_old_files          # some files are there only until the next checkpoint
@@ -65,6 +65,7 @@ cdef class EventLog:
     cdef uint32_t mpub_count
 
     cdef char *append(self, uint8_t kind, uint8_t flags, uint16_t extra, uint32_t subject, size_t size) except? NULL
+    cdef int keep(self, object error) except -1
     cdef QueueLog add_queue(self, str name)
     cdef int admit(self, uint64_t count, uint64_t size) except -1
     cdef bint is_crowded(self) noexcept

@@ -42,6 +42,11 @@ cdef class EventLog:
             return NULL
         return self.ring.append(kind, flags, extra, subject, size)
 
+    cdef int keep(self, object error) except -1:
+        """A stop could not write all: the next start repeats what the log says."""
+        self.kept_error = self.kept_error or error
+        return 0
+
     cdef QueueLog add_queue(self, str name):
         """Give the queue a number."""
         cdef bytes text = name.encode()

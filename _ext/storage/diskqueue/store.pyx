@@ -8,6 +8,7 @@ import select
 from contextlib import contextmanager, suppress
 
 from nsqfast._ext.commitlog.contents cimport RingContents
+from nsqfast._ext.commitlog.format cimport BATCH_HEADER_SIZE
 from nsqfast._ext.commitlog.recovery cimport Record, Recovery
 from nsqfast._ext.commitlog.start import open_ring
 from nsqfast._ext.core.budget cimport Budget
@@ -309,13 +310,14 @@ cdef class DiskStore(Store):
         self.checkpoint = None
         self.timers.disarm(self.log_sync)
         self.timers.disarm(self.hold_end)
-        if ring.count:
-            ring.wait(ring.filling, -1)    # it may have no room for one more record
-        if not ring.failed and not self.log.is_kept:
+        if self.log.kept_error is None and not ring.failed:
+            # What gathers is in the files, too. A full log has no room for it, and it none for one more record.
+            ring.cut(BATCH_HEADER_SIZE)
             ring.checkpoint(ring.filling)
-            with suppress(OSError):
-                ring.append(CLOSED, 0, 0, 0, 0)
-                is_closed = ring.wait(ring.filling, -1)
+            ring.append(CLOSED, 0, 0, 0, 0)
+            is_closed = ring.wait(ring.filling, -1)
+        elif ring.count:
+            ring.wait(ring.filling, -1)
         if is_closed:
             with suppress(FileNotFoundError):
                 os.unlink(self.log_folder + "/carried")
@@ -326,7 +328,9 @@ cdef class DiskStore(Store):
         self.syncer.ring = None
         ring.close()
         if not is_closed:
-            return OSError(ring.failed, "the commit log is not closed: start once more before Go takes the folder")
+            error = self.log.kept_error or OSError(ring.failed, os.strerror(ring.failed))
+            return OSError(error.errno, "the commit log is not closed, start once more before Go takes the folder - "
+                           f"{str(error.strerror or error).lower()}")
 
     def figures(self):
         return self.syncer.figures()
@@ -394,8 +398,8 @@ cdef class DiskStore(Store):
 
     cdef list close_queues(self, object queues, object on_progress):
         cdef list errors = GroupClosing(self.syncer, on_progress).run(queues)
-        if self.log is not None:
-            self.log.is_kept = self.log.is_kept or len(errors) > 0
+        if self.log is not None and errors:
+            self.log.keep(errors[0])
         return errors
 
     cdef object close(self):
