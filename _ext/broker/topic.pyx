@@ -95,8 +95,9 @@ cdef class Topic(MessageQueue):
         self.log_mark = self.store.mark()
         is_spread = self.is_open() and self.store.fits(count)
         try:
-            total = (self.put_logged(data, count, is_spread) if self.has_log
-                     else self.add_many(data, count, is_spread))
+            if count:
+                total = (self.put_logged(data, count, is_spread) if self.has_log
+                         else self.add_many(data, count, is_spread))
             self.store.end()
         except BaseException as error:
             self.store.cut(self.log_mark)

@@ -49,6 +49,7 @@ class LivesModel:
         self.listed, self.maybe_listed = set(), set()  # by nsqd.dat
         self.pending = []  # (event, what commits it, what a kill makes of it)
         self.unsure = {}  # publish -> {queue's key: numbers}: all of them are there, or none
+        self.moving = {}  # topic -> numbers that it may hand over once more after a kill
         self.handed = {}  # topic -> numbers that its unpause handed over, which nsqd.dat does not know yet
         self.event = 0
         self.sent_at = {}  # publish -> event
@@ -114,7 +115,7 @@ class LivesModel:
         assert status != GONE
         self.later(commit, on_kill)
 
-    def finish_twin(self, copy):
+    def finish_twin(self, key, copy):
         """The other one may still come."""
         copy.twins -= 1
         copy.status = MAY
@@ -122,6 +123,7 @@ class LivesModel:
 
         def on_kill():
             copy.twins += copy.status != GONE
+            self.queues[key].copies.setdefault(copy.number, copy)
 
         self.later(lambda: None, on_kill)
 
@@ -155,8 +157,7 @@ class LivesModel:
         queue = self.queues[key]
         is_known = key in self.listed or queue.is_certain
         assert not (queue.is_alive and is_known), f"{key} is not there any more"
-        has_channels = any(other[0] == key[0] and other[1] for other in found)
-        if key[1] and not queue.is_certain and not has_channels and (key[0], "") in found:
+        if key[1] and not queue.is_certain and (key[0], "") in found:
             # It may have come from the topic, which then still has it.
             for copy in queue.copies.values():
                 self.queues[key[0], ""].copies[copy.number] = copy
@@ -207,6 +208,7 @@ class LivesModel:
                 copy.attempts = copy.holder = 0
             queue.is_certain = True
         self.commit(self.event)
+        self.moving = {}
         self.has_open_log = False
 
     def on_killed(self):
@@ -220,10 +222,22 @@ class LivesModel:
         for _, _, on_kill in self.pending:
             on_kill()
         self.pending = []
+        for topic, numbers in self.moving.items():
+            for key in self.channels(topic):
+                self.add_twins(key, numbers)
         for queue in self.queues.values():
             for copy in queue.copies.values():
                 copy.due_ns, copy.attempts, copy.holder = copy.kept_due_ns, 0, 0
                 copy.delivery_count += 1
+
+    def add_twins(self, key, numbers):
+        """These may come once more, finished ones, too."""
+        copies = self.queues[key].copies
+        for number in numbers:
+            if number in copies:
+                copies[number].twins += 1
+            else:
+                copies[number] = Copy(number, MAY, 0)
 
     def on_passed(self, ahead_ns, is_timeout):
         self.ahead_ns = ahead_ns
@@ -238,7 +252,7 @@ class LivesModel:
     def make(self, key):
         queue = self.queues.setdefault(key, Queue(is_alive=False))
         assert not queue.is_alive
-        queue.is_alive, queue.is_certain = True, queue.is_leaving
+        queue.is_alive, queue.is_certain = True, False
         queue.is_paused = queue.is_pause_certain = False
 
         def commit():
@@ -258,6 +272,7 @@ class LivesModel:
         mine, keys = self.queues[topic, ""], self.channels(topic)
         if mine.is_paused or not keys:
             return
+        self.moving.setdefault(topic, set()).update(mine.copies)
         for copy in mine.copies.values():
             for key in keys:
                 if copy.status != GONE:
@@ -279,8 +294,19 @@ class LivesModel:
             taken.kept_due_ns = taken.due_ns = taken.kept_attempts = 0
         self.queues[key].copies[copy.number] = taken
 
+    def on_handed_over(self, topic):
+        """All of it has left the topic."""
+        numbers = self.moving.pop(topic)
+
+        def on_kill():
+            self.moving.setdefault(topic, set()).update(numbers)
+
+        self.later(lambda: None, on_kill)
+
     def on_deleted(self, topic, channel):
         keys = [(topic, channel)] if channel else [(topic, ""), *self.channels(topic)]
+        if not channel:
+            self.moving.pop(topic, None)
         for key in keys:
             self.clear(key)
             queue = self.queues[key]
@@ -358,7 +384,7 @@ class LivesModel:
     def on_finished(self, topic, channel, number):
         copy = self.queues[topic, channel].copies[number]
         if copy.twins:
-            self.finish_twin(copy)
+            self.finish_twin((topic, channel), copy)
         else:
             self.remove((topic, channel), copy)
 

@@ -243,7 +243,7 @@ def test_an_mpub_of_empty_lines_waits_for_nothing(make_broker):
 )
 def test_an_mpub_waits_while_much_is_gathered(make_broker, mode, sent):
     """As those over TCP do, whose connections read no more."""
-    broker = make_broker(mode)
+    broker = make_broker(mode, max_body_size=1 << 20)
     topic = broker.registry.topics.find("t")
 
     async def talk():

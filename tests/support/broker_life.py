@@ -8,6 +8,7 @@ import os
 import random
 import select
 import signal
+import time
 import traceback
 
 from nsqfast._ext.core.clock import now
@@ -199,7 +200,8 @@ class BrokerLife:
 
     def wait_read(self):
         """Until no command waits for the log: what comes next may take another way."""
-        for _ in range(WAIT_S * 20):
+        until = time.monotonic() + WAIT_S
+        while time.monotonic() < until:
             self.turn()
             if all(self.has_read(topic, count) for topic, count in self.sent.items()):
                 return
@@ -304,7 +306,8 @@ class BrokerLife:
 
     def wait_delivered(self):
         """What is in flight has come: a consumer takes more when its output was sent, and that leaves a turn later."""
-        for _ in range(WAIT_S * 100):
+        until = time.monotonic() + WAIT_S
+        while time.monotonic() < until:
             held = collections.Counter()
             for member in self.members.values():
                 held[member.topic, member.channel] += sum(map(len, member.ids.values()))
@@ -320,8 +323,11 @@ class BrokerLife:
         for topic in self.model.topics():
             if self.model.queues[topic, ""].is_paused or not self.model.channels(topic):
                 continue
-            for _ in range(WAIT_S * 100):
+            until = time.monotonic() + WAIT_S
+            while time.monotonic() < until:
                 if not self.count(topic, ""):
+                    if topic in self.model.moving:
+                        self.note("handed_over", topic)
                     break
                 run_turn(self.registry, 0.01)
             else:
