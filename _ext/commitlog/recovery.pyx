@@ -261,8 +261,8 @@ cdef class Recovery:
         return self.note_last()
 
     cdef void note_begun_anew(self) noexcept:
-        """Nothing is needed, and what was cut off may stand before the end: no other quarter is good, and so this one was
-        begun once more."""
+        """Nothing is needed, and what was cut off may stand before the end: no other quarter is good, so that this one
+        was begun once more."""
         cdef size_t i
         for i in range(self.cut, self.cut_end):
             if (place_quarter(self.found[i].place) == self.end_quarter
