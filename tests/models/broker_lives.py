@@ -50,7 +50,6 @@ class LivesModel:
         self.pending = []  # (event, what commits it, what a kill makes of it)
         self.unsure = {}  # publish -> {queue's key: numbers}: all of them are there, or none
         self.moving = {}  # topic -> numbers that it may hand over once more after a kill
-        self.handed = {}  # topic -> numbers that its unpause handed over, which nsqd.dat does not know yet
         self.event = 0
         self.sent_at = {}  # publish -> event
         self.publish_count = self.number_count = self.life_count = self.kill_count = 0
@@ -178,12 +177,12 @@ class LivesModel:
         if not queue.is_alive and key[1]:
             self.admit_all(key)
         if is_paused and not key[1]:
-            self.take_back(key, self.handed.get(key[0], ()))
+            self.take_back(key, self.moving.get(key[0], ()))
         queue.is_alive, queue.is_certain, queue.is_leaving = True, True, False
         queue.is_paused, queue.is_pause_certain = is_paused, True
 
     def take_back(self, key, numbers):
-        """They went to the channels, or are with the topic, whose unpause is not noted."""
+        """They went to the channels, or are with the topic, which nsqd.dat calls paused."""
         for number in numbers:
             for other in self.channels(key[0]):
                 copy = self.queues[other].copies.get(number)
@@ -318,7 +317,6 @@ class LivesModel:
         queue = self.queues[topic, channel]
         queue.is_paused, queue.is_pause_certain = is_paused, False
         if not channel and not is_paused:
-            self.handed[topic] = list(queue.copies)
             self.hand_over(topic)
 
     def on_emptied(self, topic, channel):
@@ -330,7 +328,6 @@ class LivesModel:
 
     def on_wrote(self):
         self.listed, self.maybe_listed = self.maybe_listed, set()
-        self.handed = {}
         for key in self.listed:
             self.queues[key].is_pause_certain = True
 
