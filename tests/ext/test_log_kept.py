@@ -971,6 +971,34 @@ def test_files_stay_until_the_log_says_why_they_go(folder, open_scene, mode, how
 
 
 @pytest.mark.parametrize("mode", MODES)
+def test_files_that_a_checkpoint_removes_after_a_clean_stop(folder, open_scene, mode):
+    """The log begins with that stop still, until the next batch is written; what the checkpoint carried counts."""
+    flags = {"mem_queue_size": 0, "max_bytes_per_file": 500}
+    scene = open_scene(mode, **flags)
+    scene.channel()
+    scene.publish(*numbered(*range(40)))
+    scene.stop()
+
+    def work(scene):
+        consumer = scene.consumer()
+        consumer.bodies(40)
+        consumer.finish(*numbered(*range(38)))
+        scene.commit()
+        count = len(list(folder.glob("t:c.*.0*.dat")))
+        make_checkpoint(scene)
+        for _ in range(WAIT_S * 100):
+            if len(list(folder.glob("t:c.*.0*.dat"))) < count:
+                return
+            run_turn(scene.registry, 0.01)
+        raise AssertionError("the files stay")
+
+    play_killed(folder, mode, work, **flags)
+    scene = open_scene(mode, **flags)
+    assert scene.counts() == (2, 0, 0)
+    assert sorted(scene.consumer().bodies(2)) == numbered(38, 39)
+
+
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("how", ["empty", "delete"])
 def test_a_checkpoint_waits_until_files_are_removed(folder, open_scene, mode, how):
     """What says why they go is not in the log any more when it is over."""

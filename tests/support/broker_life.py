@@ -302,7 +302,7 @@ class BrokerLife:
             member.ids.clear()
         shift_wall(self.model.ahead_ns)
         self.registry.timers.run(let_pass(duration_ns))
-        self.turn()
+        self.wait_delivered() if is_timeout else self.turn()
 
     def wait_delivered(self):
         """What is in flight has come: a consumer takes more when its output was sent, and that leaves a turn later."""
@@ -335,7 +335,7 @@ class BrokerLife:
 
     def look(self):
         """Take in what came, and compare all figures."""
-        self.turn()
+        self.wait_read()
         self.wait_handed_over()
         self.turn()
         for key in [
@@ -381,7 +381,8 @@ class BrokerLife:
             return
         removed = []
         self.registry.topics.when_removed(lambda: removed.append(True))
-        for _ in range(WAIT_S * 20):
+        until = time.monotonic() + WAIT_S
+        while time.monotonic() < until:
             if removed:
                 return
             run_turn(self.registry, 0.05)

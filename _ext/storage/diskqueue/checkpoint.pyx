@@ -313,6 +313,7 @@ cdef int load_carried(RingContents ring, uint64_t first, Replay replay) except -
         raise OSError(EIO, f"{ring.path}/carried is damaged, or belongs to another commit log")
     if get_number(start + 24) < first:
         return 0
+    replay.carried_to = get_number(start + 24)
     while at < size - TAIL_SIZE:
         header = <const RecordHeader *> (start + at)
         replay.apply(header.kind, header.flags, header.extra, header.subject, start + at + RECORD_HEADER_SIZE,

@@ -48,6 +48,7 @@ cdef class Replay:
     cdef readonly uint32_t last_number
     cdef readonly bint has_begun     # there are records behind the last clean stop
     cdef readonly uint64_t closed_in # the batch of that stop; 0 = it is not in the log
+    cdef uint64_t carried_to         # the batch at which a checkpoint began whose file was repeated; 0 = there is none
     cdef uint64_t sequence           # of the batch whose records are being repeated, and their number
     cdef uint64_t count
     cdef dict pieces                 # (number of a large MPUB, of its piece) -> (the record's subject, its payload)

@@ -137,8 +137,9 @@ cdef class Replay:
         self.count += 1
         self.has_begun = True
         if kind == CLOSED:
-            self.begin()
             self.closed_in = sequence
+            if sequence >= self.carried_to:
+                self.begin()    # or what a later checkpoint carried counts
             return 0
         if kind == BEGUN:
             self.life = subject
