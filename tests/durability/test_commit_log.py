@@ -22,8 +22,8 @@ from support.seeds import seeds
 ONE = os.environ.get("NSQFAST_LIFE")
 LIVES_OF_MUTANT_MAX = 3_000
 # In which the model was wrong once: about a failed attempt that was whole, about what a failed write proves, and about
-# what the older block of the head does.
-ONCE_WRONG = (3906070755, 1742744256, 2725174790)
+# a block of the head that is damaged.
+ONCE_WRONG = (3906070755, 1742744256, 2725174790, 1710210492)
 # In which the ring was: what was cut off stood before the end of the only quarter that was good.
 RING_WRONG = (1078602513,)
 FEW, MINUTE, MANY = 300, 4_000, 10_000

@@ -382,6 +382,9 @@ class CommitLog:
         # No number is used again, and what proved the last one may still be there.
         most = self._find_end(max(proven, self.written), lambda batch: batch.is_there)
         most = max(most, found.first - 1, self._find_end(self.committed, is_durable))
+        if self.is_head_damaged:
+            # Whichever block is left may prove it.
+            most = max([most, *(read_proven(one.image) for one in self._heads)])
         is_so = least <= found.last <= most or not self.batches
         check(is_so, f"the last one is {found.last}, on the disk is {least}")
         if found.is_torn:
