@@ -25,7 +25,7 @@ def flags(dice):
     return (
         f"--mem-queue-size={dice.choice((0, 1, 100, 10_000))}",
         f"--sync-every={dice.choice((1, 10, 2500))}",
-        f"--durable={'always'}",
+        f"--durable={dice.choice(('off', 'interval', 'always'))}",
         "--commit-log-size=33554432",
         f"--sync-timeout={dice.choice(('50ms', '2s'))}",
         f"--max-bytes-per-file={dice.choice((5000, 100_000, 104_857_600))}",
