@@ -998,6 +998,37 @@ def test_files_that_a_checkpoint_removes_after_a_clean_stop(folder, open_scene, 
     assert sorted(scene.consumer().bodies(2)) == numbered(38, 39)
 
 
+@pytest.mark.parametrize("mode", [*MODES, "off"])
+def test_files_that_a_start_left_when_it_was_killed(folder, tmp_path, open_scene, mode):
+    """Some of those behind them are gone already: a queue that is made anew finds nothing."""
+    flags = {"mem_queue_size": 0, "max_bytes_per_file": 500}
+    before = tmp_path / "before"
+
+    def work(scene):
+        scene.channel()
+        scene.publish(*numbered(*range(200)))
+        shutil.copytree(folder, before)
+        consumer = scene.consumer(rdy=199)
+        consumer.finish(*consumer.bodies(199))
+        scene.commit()
+        if mode != "off":
+            make_checkpoint(scene)
+        for _ in range(WAIT_S * 100):
+            if not (folder / "t:c.diskqueue.000010.dat").exists():
+                return
+            run_turn(scene.registry, 0.01)
+        raise AssertionError("the files stay")
+
+    play_killed(folder, mode, work, **flags)
+    for number in (0, 1, 2, 5):
+        shutil.copy(before / f"t:c.diskqueue.{number:06d}.dat", folder)
+    scene = open_scene(mode, **flags)
+    assert scene.counts() == (1, 0, 0)
+    scene.topic().delete_channel("c")
+    scene.channel()
+    assert scene.counts() == (0, 0, 0)
+
+
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("how", ["empty", "delete"])
 def test_a_checkpoint_waits_until_files_are_removed(folder, open_scene, mode, how):

@@ -78,7 +78,7 @@ cdef Recovered resume(str name, str prefix, list existing, AckFile acks, str met
     cdef Place cursor = acks.cursor(), written = acks.written()
     if cursor.index == written.index and cursor.file > written.file:
         written = cursor    # killed while the queue was emptied
-    remove_leftovers(prefix, cursor.file)
+    remove_leftovers(prefix, existing, cursor.file)
     cdef int64_t start = record_start(prefix, cursor.file, cursor.position)
     cdef int64_t end = file_size(prefix, written.file)
     cdef bint whole = acks.trusted and start == cursor.position and is_whole(prefix, cursor, written, end)
@@ -125,6 +125,7 @@ cdef Recovered resume_logged(str name, str prefix, ReplayedQueue logged):
     and what was finished since. None: another broker has been here, whose messages must not be cut off."""
     cdef Place cursor = logged.cursor, written = logged.written
     cdef AckFile acks = AckFile.load(prefix + "acks.dat")
+    cdef list existing = segment_numbers(prefix)
     cdef Recovered found
     meta = load_meta(name, prefix)
     if meta is not None and meta[1] is not None and not meta[0].endswith(LOG_LINE) and meta[1][1:] != [
@@ -133,7 +134,7 @@ cdef Recovered resume_logged(str name, str prefix, ReplayedQueue logged):
     sealed = sealed_place(meta, acks, True)
     if acks is not None:
         acks.remove()
-    for number in segment_numbers(prefix):
+    for number in existing:
         if number > written.file or not logged.is_placed:
             os.unlink(segment_path(prefix, number))
     if not logged.is_placed:
@@ -147,7 +148,7 @@ cdef Recovered resume_logged(str name, str prefix, ReplayedQueue logged):
         # The checkpoint knows what is deferred. The removal of that file may not have been on disk.
         with suppress(FileNotFoundError):
             os.unlink(prefix + "deferred.dat")
-    remove_leftovers(prefix, cursor.file)
+    remove_leftovers(prefix, existing, cursor.file)
     end = file_size(prefix, written.file)
     if end > written.position:
         os.truncate(segment_path(prefix, written.file), written.position)
@@ -160,8 +161,7 @@ cdef Recovered resume_logged(str name, str prefix, ReplayedQueue logged):
         found.is_shorter = True
     elif not is_whole(prefix, cursor, written, min(end, written.position)):
         log.error("DISKQUEUE(%s) its files are shorter than the last checkpoint saw them, reading all of them", name)
-        # A start lists the folder once: those that were removed above are in its list.
-        existing = [number for number in segment_numbers(prefix) if os.path.exists(segment_path(prefix, number))]
+        existing = [number for number in existing if os.path.exists(segment_path(prefix, number))]
         found = start_over(name, prefix, existing, None, sealed)
         found.is_shorter = True
     else:
@@ -374,14 +374,12 @@ cdef cut_tail(str name, Segment segment, int64_t end):
     os.truncate(segment.path, end)
 
 
-def remove_leftovers(str prefix, int64_t file):
-    """Remove files before the cursor, which a kill between moving it and removing them has left."""
-    while file > 0:
-        file -= 1
-        try:
-            os.unlink(segment_path(prefix, file))
-        except FileNotFoundError:
-            return
+def remove_leftovers(str prefix, list existing, int64_t file):
+    """Remove files before the cursor, which a kill between moving it and removing them has left, maybe one of a start."""
+    for number in existing:
+        if number < file:
+            with suppress(FileNotFoundError):
+                os.unlink(segment_path(prefix, number))
 
 
 cdef int set_aside(str name, Segment segment, int64_t start, int64_t end) except -1:
