@@ -375,7 +375,7 @@ cdef cut_tail(str name, Segment segment, int64_t end):
 
 
 def remove_leftovers(str prefix, list existing, int64_t file):
-    """Remove files before the cursor, which a kill between moving it and removing them has left, maybe one of a start."""
+    """Remove files before the cursor, which a kill has left between moving it and removing them, or amid that."""
     for number in existing:
         if number < file:
             with suppress(FileNotFoundError):
