@@ -338,14 +338,14 @@ def test_the_end_of_a_page_is_erased(folder):
     assert any(data[4096:4608])
 
 
-def test_a_head_that_says_too_much(folder):
-    """Its batches are lost, and their numbers are used again: what is torn then is not proven."""
+def test_a_head_that_proves_what_is_not_there(folder):
+    """It is told as damaged, and no number of it is used again; what is torn behind it is not proven."""
     folder.add(1, 0, 0, unsynced=0)
     folder.write_head(interval_from=5)
-    assert folder.open_and_read()[:3] == (1, False, [1])
-    folder.add(2, 0, 512, unsynced=0)
+    assert folder.open_and_read() == (4, False, [1], [(2, 4)])
+    folder.add(5, 0, 512, unsynced=0)
     folder.write(0, 600, b"\xff")
-    assert folder.open_and_read() == (1, True, [1], [])
+    assert folder.open_and_read() == (4, True, [1], [(2, 4)])
 
 
 def test_sizes_of_a_ring_that_exists(open_ring):

@@ -374,12 +374,13 @@ cdef cut_tail(str name, Segment segment, int64_t end):
     os.truncate(segment.path, end)
 
 
-def remove_leftovers(str prefix, list existing, int64_t file):
+cdef int remove_leftovers(str prefix, list existing, int64_t file) except -1:
     """Remove files before the cursor, which a kill has left between moving it and removing them, or amid that."""
     for number in existing:
         if number < file:
             with suppress(FileNotFoundError):
                 os.unlink(segment_path(prefix, number))
+    return 0
 
 
 cdef int set_aside(str name, Segment segment, int64_t start, int64_t end) except -1:
