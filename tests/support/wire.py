@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import select
 import socket
 import struct
 from collections import deque
@@ -92,6 +93,10 @@ class Client:
         data = bytes(self._buffer[:size])
         del self._buffer[:size]
         return data
+
+    def is_still(self, seconds: float) -> bool:
+        """Whether nothing comes for so long."""
+        return not self._buffer and not select.select([self.socket], [], [], seconds)[0]
 
     def take_buffered(self) -> bytes:
         """What was read and not asked for yet, for somebody who knows how to unpack it."""

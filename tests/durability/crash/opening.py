@@ -18,7 +18,7 @@ from durability.crash.found import Found, Request
 from durability.crash.ledger import topic_of
 from durability.crash.modes import ALWAYS
 from support.server import ROOT, start_nsqd
-from support.web import post, stats
+from support.web import post, stats, topic_stats
 from support.wire import Client
 
 if TYPE_CHECKING:
@@ -27,8 +27,10 @@ if TYPE_CHECKING:
 
     from durability.crash.boots import Boot
     from durability.crash.ledger import Ledger
+    from support.server import Server
 
-STILL_SECONDS = 0.4
+# Go counts what it cannot read, so that stillness has to do.
+STILL_SECONDS, STILL_ROUNDS = 0.4, 60
 
 
 class Opener:
@@ -97,7 +99,9 @@ def open_with_program(
             channels = [channel["channel_name"] for channel in topic["channels"]] or ["crash"]
             post(server.http, f"/topic/unpause?topic={name}")
             for channel in channels:
-                found.bodies[f"{name}:{channel}"] = _take_all(server.tcp, name, channel)
+                found.bodies[f"{name}:{channel}"] = _take_all(
+                    server, name, channel, STILL_ROUNDS if implementation == "nsqfast" else 1
+                )
         for topic in stats(server.http)["topics"]:
             for channel in topic["channels"]:
                 target = f"{topic['topic_name']}:{channel['channel_name']}"
@@ -107,17 +111,25 @@ def open_with_program(
     return found
 
 
-def _take_all(address: tuple[str, int], topic: str, channel: str) -> list[bytes]:
+def _take_all(server: Server, topic: str, channel: str, rounds: int) -> list[bytes]:
+    """Until there is nothing more, or nothing came that often."""
     bodies = []
-    with Client(address, seconds_max=STILL_SECONDS) as client:
+    with Client(server.tcp) as client:
         client.sub(topic, channel, 2500)
-        try:
-            while True:
+        for _ in range(rounds):
+            while not client.is_still(STILL_SECONDS):
                 message = client.read_message()
                 client.fin(message)
                 bodies.append(message.body)
-        except TimeoutError:
-            return bodies
+            if not _count_rest(server, topic, channel):
+                break
+    return bodies
+
+
+def _count_rest(server: Server, topic: str, channel: str) -> int:
+    found = topic_stats(server.http, topic)
+    queue = found["channels"][channel]
+    return 0 if queue["paused"] else found["depth"] + queue["depth"] + queue["in_flight_count"]
 
 
 @dataclass(slots=True)
