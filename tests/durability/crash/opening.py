@@ -99,20 +99,17 @@ def open_with_program(
             channels = [channel["channel_name"] for channel in topic["channels"]] or ["crash"]
             post(server.http, f"/topic/unpause?topic={name}")
             for channel in channels:
-                found.bodies[f"{name}:{channel}"] = _take_all(
+                target = f"{name}:{channel}"
+                found.bodies[target], found.deferred[target] = _take_all(
                     server, name, channel, STILL_ROUNDS if implementation == "nsqfast" else 1
                 )
-        for topic in stats(server.http)["topics"]:
-            for channel in topic["channels"]:
-                target = f"{topic['topic_name']}:{channel['channel_name']}"
-                found.deferred[target] = channel["deferred_count"]
     finally:
         server.kill()
     return found
 
 
-def _take_all(server: Server, topic: str, channel: str, rounds: int) -> list[bytes]:
-    """Until there is nothing more, or nothing came that often."""
+def _take_all(server: Server, topic: str, channel: str, rounds: int) -> tuple[list[bytes], int]:
+    """What there is, until nothing more came that often, and how many are deferred then."""
     bodies = []
     with Client(server.tcp) as client:
         client.sub(topic, channel, 2500)
@@ -121,15 +118,11 @@ def _take_all(server: Server, topic: str, channel: str, rounds: int) -> list[byt
                 message = client.read_message()
                 client.fin(message)
                 bodies.append(message.body)
-            if not _count_rest(server, topic, channel):
+            found = topic_stats(server.http, topic)
+            queue = found["channels"][channel]
+            if queue["paused"] or not found["depth"] + queue["depth"] + queue["in_flight_count"]:
                 break
-    return bodies
-
-
-def _count_rest(server: Server, topic: str, channel: str) -> int:
-    found = topic_stats(server.http, topic)
-    queue = found["channels"][channel]
-    return 0 if queue["paused"] else found["depth"] + queue["depth"] + queue["in_flight_count"]
+    return bodies, queue["deferred_count"]
 
 
 @dataclass(slots=True)
