@@ -25,7 +25,7 @@ cdef class Bodies:
     cdef bint check_lines(self, Budget *budget) except -1
     cdef bytes take_lines(self, uint64_t *count, Py_ssize_t size_max)
     cdef uint64_t put_next(self) except? 0
-    cdef bint has_parts(self) noexcept
+    cpdef bint has_parts(self) noexcept
 
 
 cdef Py_ssize_t skip_bodies(const char *data, uint64_t count) noexcept

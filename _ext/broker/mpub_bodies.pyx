@@ -176,14 +176,10 @@ cdef class Bodies:
         """Whether the topic has a commit log."""
         return self.topic.has_log
 
-    cdef bint has_parts(self) noexcept:
+    cpdef bint has_parts(self) noexcept:
         """Whether they are put in several turns: there are many, or the log has to be written first."""
         return self.count > WHOLE_MAX or (
             self.count > 0 and self.topic.has_log and self.topic.durability.store.must_wait())
-
-    @property
-    def is_large(self):
-        return self.has_parts()
 
     @property
     def is_done(self):

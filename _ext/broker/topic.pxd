@@ -58,8 +58,8 @@ cdef class Topic(MessageQueue):
     cdef uint64_t publish(self, const char *body, Py_ssize_t size, int64_t defer_ms,
                           bint is_told=*) except? 0
     cdef uint64_t publish_many(self, const char *data, uint64_t size, uint64_t count) except? 0
-    cdef uint64_t add_many(self, const char *data, uint64_t count, bint is_spread) except? 0
-    cdef uint64_t put_logged(self, const char *data, uint64_t count, bint is_spread) except? 0
+    cdef int add_many(self, const char *data, uint64_t count, bint is_spread) except -1
+    cdef int put_logged(self, const char *data, uint64_t size, uint64_t count, bint is_spread) except -1
     cdef Closing close(self)
     cdef int delete(self) except -1
     cdef int delete_some(self) except -1
@@ -78,8 +78,8 @@ cdef class Topic(MessageQueue):
     cdef bint may_add_piece(self, LargeMpub mpub) except -1
     cdef int add_piece(self, LargeMpub mpub, bytes bodies, uint64_t count) except -1
     cdef int release_large(self, LargeMpub mpub) except -1
-    cdef uint64_t put_bodies(self, const char *data, uint64_t count, int64_t published_ns, uint64_t id,
-                             bint is_spread) except? 0
+    cdef int put_bodies(self, const char *data, uint64_t count, int64_t published_ns, uint64_t id,
+                        bint is_spread) except -1
     cdef int close_large(self, Closing closing) except -1
     cdef int refuse(self, uint64_t count, object error, str kind=*) except -1
     cdef uint64_t finish_put(self, uint64_t count, uint64_t size, bint is_spread) except? 0

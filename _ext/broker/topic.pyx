@@ -84,8 +84,7 @@ cdef class Topic(MessageQueue):
         return ticket
 
     cdef uint64_t publish_many(self, const char *data, uint64_t size, uint64_t count) except? 0:
-        """Publish `count` times {4 bytes size, body}, checked by the caller."""
-        cdef uint64_t total = 0
+        """Publish `count` times {4 bytes size, body}, which have that size together, checked by the caller."""
         cdef bint is_spread
         self.refuse_if_exiting()
         if self.has_log:
@@ -95,9 +94,10 @@ cdef class Topic(MessageQueue):
         self.log_mark = self.store.mark()
         is_spread = self.is_open() and self.store.fits(count)
         try:
-            if count:
-                total = (self.put_logged(data, count, is_spread) if self.has_log
-                         else self.add_many(data, count, is_spread))
+            if count and self.has_log:
+                self.put_logged(data, size, count, is_spread)
+            else:
+                self.add_many(data, count, is_spread)
             self.store.end()
         except BaseException as error:
             self.store.cut(self.log_mark)
@@ -105,26 +105,24 @@ cdef class Topic(MessageQueue):
             if isinstance(error, OSError):
                 self.refuse(count, error)
             raise
-        return self.finish_put(count, total, is_spread)
+        return self.finish_put(count, size - 4 * count, is_spread)
 
-    cdef uint64_t add_many(self, const char *data, uint64_t count, bint is_spread) except? 0:
-        cdef uint64_t _, total = 0
+    cdef int add_many(self, const char *data, uint64_t count, bint is_spread) except -1:
+        cdef uint64_t _
         cdef Py_ssize_t size
         cdef int64_t wall = self.clock.wall_ns(), monotonic = self.clock.monotonic_ns()
         for _ in range(count):
             size = get_be32(data)
             self.add(data + 4, size, 0, False, wall, monotonic, is_spread, False)
             data += 4 + size
-            total += size
-        return total
+        return 0
 
-    cdef uint64_t put_logged(self, const char *data, uint64_t count, bint is_spread) except? 0:
+    cdef int put_logged(self, const char *data, uint64_t size, uint64_t count, bint is_spread) except -1:
         cdef int64_t wall = self.clock.wall_ns()
         cdef uint64_t first_id = self.guid.next_many(wall, count)
-        cdef uint64_t total = self.put_bodies(data, count, wall, first_id, is_spread)
-        self.store.note_piece(0, first_id, wall, first_id, data, total + 4 * count)
-        self.store.note_released(0, first_id, count, is_spread)
-        return total
+        self.put_bodies(data, count, wall, first_id, is_spread)
+        self.store.note_piece(0, first_id, wall, first_id, data, size)
+        return self.store.note_released(0, first_id, count, is_spread)
 
     # -- a large MPUB of a topic with a commit log ---------------------------------------------------------------------
 
@@ -157,7 +155,7 @@ cdef class Topic(MessageQueue):
 
     def put_piece(self, LargeMpub mpub not None):
         """OSError, and of the first one NotTakenError: no queue has any of it."""
-        cdef uint64_t number, first_id, count, size, ticket
+        cdef uint64_t number, first_id, count, ticket
         cdef int64_t published_ns
         cdef bint is_spread
         if not mpub.is_releasing:
@@ -167,7 +165,7 @@ cdef class Topic(MessageQueue):
         self.log_mark = self.store.mark()
         is_spread = self.is_open() and self.store.fits(count)
         try:
-            size = self.put_bodies(<const char *> <bytes> bodies, count, published_ns, first_id, is_spread)
+            self.put_bodies(<const char *> <bytes> bodies, count, published_ns, first_id, is_spread)
             self.store.note_released(mpub.number, number, count, is_spread)
             self.store.end()
         except BaseException:
@@ -176,16 +174,15 @@ cdef class Topic(MessageQueue):
             raise
         if not mpub.is_releasing:
             self.large_mpubs.append(mpub)
-        ticket = self.finish_put(count, size, is_spread)
+        ticket = self.finish_put(count, len(bodies) - 4 * count, is_spread)
         if len(mpub.pieces) == 1:
             self.large_mpubs.remove(mpub)
         mpub.drop_first(ticket)
 
-    cdef uint64_t put_bodies(self, const char *data, uint64_t count, int64_t published_ns, uint64_t id,
-                             bint is_spread) except? 0:
-        """Return the size of the bodies."""
+    cdef int put_bodies(self, const char *data, uint64_t count, int64_t published_ns, uint64_t id,
+                        bint is_spread) except -1:
         cdef int64_t monotonic = self.clock.monotonic_ns()
-        cdef uint64_t _, total = 0
+        cdef uint64_t _
         cdef Message *message
         for _ in range(count):
             message = message_new(self.account, data + 4, get_be32(data), published_ns, id)
@@ -198,10 +195,9 @@ cdef class Topic(MessageQueue):
                     self.keep(message)
             finally:
                 message_drop(message)
-            total += get_be32(data)
             data += 4 + get_be32(data)
             id = next_id(id)
-        return total
+        return 0
 
     cdef int refuse(self, uint64_t count, object error, str kind="disk") except -1:
         """With the error as the disk layer worded it: in Go's manner, with operation and path."""

@@ -274,17 +274,17 @@ cdef class Recovery:
         cdef Found *before = NULL
         cdef Found *found
         cdef size_t i
-        cdef uint64_t missing_last
+        cdef uint64_t missing_first, missing_last
         cdef int j, quarter
         for i in range(self.count + (self.torn.sequence > 0)):
             found = self.behind(i)
             if before is not NULL and before.sequence + 1 < self.first:
                 before = NULL       # of an earlier lap, perhaps
             # What is missing right before one that was cut off was cut off, too.
+            missing_first = before.sequence + 1 if before is not NULL else self.first
             missing_last = min(found.sequence - 1, self.last)
-            if missing_last >= (before.sequence + 1 if before is not NULL else self.first):
-                self.find_ranges(before, found, found.sequence - (
-                    before.sequence + 1 if before is not NULL else self.first))
+            if missing_first <= missing_last:
+                self.find_ranges(before, found, found.sequence - missing_first)
                 for j in range(self.range_count):
                     self.last_in[self.ranges[j].quarter] = missing_last
             before = found

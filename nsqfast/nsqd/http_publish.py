@@ -75,7 +75,7 @@ class HttpPublisher:
             _pay(request.usage, _count(bytes(request.body), is_binary))
         try:
             bodies = Bodies(topic, request.body, is_binary)
-            if not bodies.check() or bodies.is_large:
+            if not bodies.check() or bodies.has_parts():
                 return self._put_later(bodies)
             ticket = bodies.put()
         except (ProtocolError, NotTakenError) as error:
@@ -94,7 +94,7 @@ class HttpPublisher:
     async def _put_in_parts(self, bodies: Bodies) -> Response | Awaitable[Response]:
         while not bodies.check():
             await _let_others()
-        if not bodies.is_large:
+        if not bodies.has_parts():
             return self.when_durable(bodies.put())
         if bodies.is_logged:
             await _log(bodies)

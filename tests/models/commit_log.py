@@ -76,6 +76,7 @@ class Batch:
     places: list = field(default_factory=list)  # one for each attempt to write it
     needed_from: int = 0
     is_erased: bool = False  # a start cut it off, as nothing proved it
+    is_told: bool = False  # a start has said that it is gone
     is_ignored: bool = False  # it stands where the head says that it, or one before it, failed
     unsynced: int = 0  # how many before it its header does not prove
 
@@ -314,13 +315,6 @@ class CommitLog:
             quarter = int(QUARTER.fullmatch(batch.places[-1].file.name)[1])
             batch.is_ignored = 0 < failed[quarter] <= sequence
 
-    @property
-    def is_misled(self):
-        """Whether the block of the head that is left may not know which write failed, or proves batches that are gone
-        and whose sequences were used again."""
-        proven = max((read_proven(one.image) for one in self._heads), default=0)
-        return self.is_head_damaged and (bool(self.ever_bad) or proven > self.head_proves)
-
     def lose_power(self):
         self.written = self.committed
 
@@ -434,8 +428,16 @@ class CommitLog:
             check(is_so, f"{path} {start}..{end}, of {first}..{last}, is called damaged")
         for sequence, batch in self.batches.items():
             is_needed = max(found.first, self.needed_from) <= sequence <= found.last
-            if is_needed and batch.is_excused and not (batch.is_erased or batch.is_there):
+            if not is_needed or not batch.is_excused or batch.is_there:
+                continue
+            if not batch.is_erased:
                 check_reported(sequence, batch, found.damaged)
+            elif not batch.is_told:
+                # Another one may stand there from now on.
+                batch.is_told = any(
+                    first <= sequence <= last for *_, (first, last) in found.damaged
+                )
+                check(batch.is_told, f"{sequence} was erased, which is not told")
 
 
 def is_durable(batch):

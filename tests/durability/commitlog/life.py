@@ -100,7 +100,8 @@ class Life:
         self.is_unreadable |= any(file.unreadable for file in files.values())
         self.is_head_damaged = "head" in files and bool(self.damaged["head"])
         self.model.is_head_damaged = self.is_head_damaged
-        if self.model.is_misled:  # a known limit
+        if self.is_head_damaged and self.model.ever_bad:
+            # The other block may not know which write failed, so that what it left may be believed: a known limit.
             self.counts[DAMAGED_HEAD] += 1
             return None
         self.files = SimulatedFiles(self.disk)
