@@ -112,7 +112,7 @@ def _take_all(server: Server, topic: str, channel: str, rounds: int) -> tuple[li
     """What there is, until nothing more came that often, and how many are deferred then."""
     bodies = []
     with Client(server.tcp) as client:
-        client.identify(heartbeat_interval=-1)  # or one would be what comes
+        client.identify(heartbeat_interval=60_000)  # or one would be what comes
         client.sub(topic, channel, 2500)
         for _ in range(rounds):
             while not client.is_still(STILL_SECONDS):
