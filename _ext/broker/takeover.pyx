@@ -5,9 +5,13 @@
 
 A channel that cannot take it is tried again later, and none gets the batch twice, except after a kill between two
 parts: a batch whose records are not finished is passed on again. So it is smaller when there are more channels.
+
+As in NSQ, a batch that was begun goes to the channels that there were, though others are made or the topic is paused
+meanwhile: a channel that is deleted and made again does not get it again.
 """
 
 from libc.stdlib cimport free, malloc
+from libc.string cimport memmove
 
 from nsqfast._ext.broker.fanout cimport drop_fresh
 from nsqfast._ext.core.budget cimport begin_part, is_spent
@@ -27,8 +31,6 @@ cdef enum:
 
 
 cdef class Takeover:
-    """Its `run` is called while the topic is not paused and has channels."""
-
     def __init__(self, Durability durability not None, TopicStore store not None, DeferredList deferred not None,
                  list channels not None):
         self.durability = durability
@@ -39,46 +41,58 @@ cdef class Takeover:
     def __dealloc__(self):
         self.drop()
 
-    cdef Progress run(self, bint is_owed, int64_t now_ns) except *:
+    cdef bint is_begun(self) noexcept:
+        """Whether some channels of a batch are left to get it."""
+        return self.count > 0 and self.end > 0
+
+    cdef Progress run(self, bint is_owed, bint may_begin, int64_t now_ns) except *:
         """Run one part; with is_owed, pass on no more than publishers owe. OSError: some queue could not be read or
         written."""
         cdef Budget budget = begin_part()
         cdef Channel channel
         cdef int units
         while self.channels:
-            if self.count == 0:
+            if not self.is_begun():
+                if not may_begin:
+                    return PASSED_ALL
                 if self.store.is_ahead():
                     return AHEAD
                 if is_owed and self.owed == 0:
                     return PART_OVER
-                if self.take_batch(&budget, is_owed) == 0:
+                if self.begin_batch(&budget, is_owed) == 0:
                     self.drop()
                     if self.backlog.is_pending:
                         return PENDING
                     return PART_OVER if disk_depth(self.backlog) else PASSED_ALL
-            while self.place < len(self.channels):
+            while self.place < self.end:
                 channel = self.channels[self.place]
                 units = self.pass_to(channel, now_ns)
                 self.place += 1
                 if channel.ready.first is not None:
                     channel.pump()
-                if is_spent(&budget, units) and self.place < len(self.channels):
+                if is_spent(&budget, units) and self.place < self.end:
                     return PART_OVER
-            if self.channels:
-                self.end_batch()
+            self.end_first(self.count)
             if is_spent(&budget, 0):
                 break
         return PART_OVER
 
+    cdef int begin_batch(self, Budget *budget, bint is_owed) except -1:
+        """Return how many there are. What is left of a batch whose channels were deleted is the first."""
+        if self.count == 0:
+            self.take_batch(budget, is_owed)
+        self.place = self.put_count = self.had_count = 0
+        self.end = len(self.channels)
+        return self.count
+
     cdef int take_batch(self, Budget *budget, bint is_owed) except -1:
-        """Return how many there are. Those before an unreadable one are passed on without it."""
+        """Those before an unreadable one are passed on without it."""
         cdef int most = self.batch_max(is_owed)
         cdef Delivery *delivery
         if self.batch is NULL:
             self.batch = <Delivery **> malloc(BATCH_MAX * sizeof(Delivery *))
             if self.batch is NULL:
                 raise MemoryError
-        self.place = self.put_count = 0
         self.has_deferred = self.deferred.queue.size > 0
         self.has_records = False
         try:
@@ -94,7 +108,7 @@ cdef class Takeover:
         except OSError:
             if self.count == 0:
                 raise
-        return self.count
+        return 0
 
     cdef int batch_max(self, bint is_owed) noexcept:
         cdef uint64_t most = FAN_MAX // <uint64_t> len(self.channels)
@@ -145,42 +159,55 @@ cdef class Takeover:
             raise
         channel.message_count += <uint64_t> (end - self.put_count)
         self.put_count = end
+        self.had_count = max(self.had_count, end)
         return 0
 
-    cdef int end_batch(self) except -1:
-        """All channels have the batch."""
-        cdef int i, count = self.count
+    cdef int end_first(self, int count) except -1:
+        """The channels have so many of the batch."""
+        cdef int i, left_count = self.count - count
         self.count = 0
         self.owed -= min(self.owed, <uint64_t> count)
         for i in range(count):
             self.backlog.done(self.batch[i])
+        memmove(self.batch, self.batch + count, left_count * sizeof(Delivery *))
+        self.count = left_count
         return 0
 
     cdef int complete(self) except -1:
-        """Before a stop: pass the batch to those that lack it. If a disk refuses it, it stays here for all of them."""
+        """Before a stop: pass the batch to those that lack it. If a disk refuses it, or there is no channel, it stays
+        here for all of them."""
         cdef int i
         cdef int64_t now_ns = monotonic_ns()
         if self.count == 0:
             return 0
         try:
-            while self.place < len(self.channels):
+            while self.place < self.end:
                 self.pass_to(self.channels[self.place], now_ns)
                 self.place += 1
+            if self.end:
+                return self.end_first(self.count)
         except OSError:
-            for i in range(self.count):
-                if self.has_deferred:
-                    self.deferred.push(self.batch[i])
-                else:
-                    self.backlog.requeue(self.batch[i])
-            self.count = 0
-        return self.end_batch()
+            pass
+        for i in range(self.count):
+            if self.has_deferred:
+                self.deferred.push(self.batch[i])
+            else:
+                self.backlog.requeue(self.batch[i])
+        self.count = 0
+        return 0
 
     cdef int forget(self, Py_ssize_t place) except -1:
         """The channel at that place is about to be deleted."""
-        if self.count and place < self.place:
+        if not self.is_begun() or place >= self.end:
+            return 0
+        self.end -= 1
+        if place < self.place:
             self.place -= 1
         elif place == self.place:
             self.put_count = 0
+        if self.end == 0:
+            # What the deleted ones had is gone with them; the next channels get the others.
+            self.end_first(self.had_count)
         return 0
 
     cdef Delivery *find_told(self, uint64_t id) noexcept:
@@ -198,13 +225,14 @@ cdef class Takeover:
         return i
 
     cdef Py_ssize_t lacking_count(self, Delivery *delivery) noexcept:
-        """How many channels have yet to get this message of the batch."""
-        return len(self.channels) - self.place - (self.place_in_batch(delivery) < self.put_count)
+        """How many channels have yet to get this message of the batch; 1 if the next ones do."""
+        return self.end - self.place - (self.place_in_batch(delivery) < self.put_count) if self.end else 1
 
     cdef void leave_out(self, Delivery *delivery) noexcept:
         """Remove this message from the batch: those channels do not get it."""
         cdef int i, place = self.place_in_batch(delivery)
         self.put_count -= place < self.put_count
+        self.had_count -= place < self.had_count
         self.count -= 1
         for i in range(place, self.count):
             self.batch[i] = self.batch[i + 1]

@@ -298,17 +298,17 @@ cdef class Topic(MessageQueue):
         return 0
 
     cdef bint is_flowing(self) noexcept:
-        """Whether the backlog may go to the channels."""
+        """Whether more of the backlog may go to the channels."""
         return not (self.paused or self.awaits_channels or self.exiting) and len(self.channel_list) > 0
 
     cdef bint pass_on(self, bint is_owed, int64_t now_ns) except -1:
         """Pass on a part of the backlog, and the rest in later turns; retry what a disk refused. Return whether another
         part may follow at once."""
         cdef Progress progress
-        if not self.is_flowing():
+        if self.exiting or not (self.is_flowing() or self.takeover.is_begun()):
             return False
         try:
-            progress = self.takeover.run(is_owed, now_ns)
+            progress = self.takeover.run(is_owed, self.is_flowing(), now_ns)
         except OSError:  # the broker's health reports it
             self.durability.timers.arm(self, now_ns + DISK_RETRY_NS)
             return False
@@ -392,7 +392,7 @@ cdef class Topic(MessageQueue):
     # -- the operator's commands ---------------------------------------------------------------------------------------
 
     def pause(self):
-        """Publishing goes on; the channels get nothing."""
+        """Publishing goes on; the channels get nothing but the rest of a batch that was begun."""
         self.paused = True
 
     def unpause(self):

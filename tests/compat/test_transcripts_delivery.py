@@ -239,15 +239,22 @@ def test_pause_and_unpause_of_a_topic(broker, client, topic):
 
 
 def test_empty_a_channel_takes_what_is_in_flight(broker, client, topic):
+    def find_channel():
+        return topic_stats(broker.http, topic)["channels"]["c"]
+
     client.sub(topic, "c", 1)
     client.mpub(topic, [b"1", b"2", b"3"])
     message = client.read_message()
-    eventually(lambda: topic_stats(broker.http, topic)["channels"]["c"]["depth"] == 2)
+    # Go's nsqd would push another message between the moment when nothing is in flight and that when all are dropped.
+    client.command("RDY", "0")
+    eventually(lambda: find_channel()["clients"][0]["ready_count"] == 0)
+    eventually(lambda: find_channel()["depth"] == 2)
     assert post(broker.http, f"/channel/empty?topic={topic}&channel=c").status == 200
-    found = topic_stats(broker.http, topic)["channels"]["c"]
+    found = find_channel()
     assert (found["depth"], found["in_flight_count"]) == (0, 0)
     client.fin(message)
     assert client.read_error().endswith(b" failed ID not in flight")
+    client.command("RDY", "1")
     client.pub(topic, b"new")
     assert client.read_message().body == b"new"
 

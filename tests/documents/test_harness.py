@@ -49,6 +49,10 @@ def test_the_port_of_a_connection_is_any(port):
     assert find_difference("text", "127.0.0.1:54776", f"127.0.0.1:{port}") == ""
 
 
+def test_what_asyncio_says_of_a_slow_step_is_not_compared():
+    assert find_difference("text", "..\nOK", "Executing <Task x> took 0.170 seconds\n..\nOK") == ""
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "complaint"),

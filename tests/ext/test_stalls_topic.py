@@ -361,6 +361,72 @@ def test_channels_that_come_and_go_meanwhile(tmp_path, flags):
     registry.topics.close()
 
 
+def begin_to_pass_on(registry, *names):
+    """30 messages, some of which the first of these channels has and the others lack."""
+    topic = registry.topics.ensure("t")
+    topic.pause()
+    for name in names:
+        topic.channel(name)
+    for body in numbers(0, 30):
+        topic.put(body)
+    topic.unpause()
+    assert len(set(depths(topic))) > 1
+    return topic
+
+
+@pytest.mark.parametrize("is_paused", [False, True])
+def test_a_channel_that_is_made_again_meanwhile_gets_nothing_again(registry, is_paused):
+    topic, peer = begin_to_pass_on(registry, "a", "b", "c"), Peer(registry)
+    if is_paused:
+        topic.pause()
+    peer.subscribe(b"t", b"a", 2500)
+    had = [data[26:] for kind, data in peer.receive() if kind == 2]
+    assert had
+    topic.delete_channel("a")
+    topic.channel("a")
+    if is_paused:
+        run(registry)
+        run(registry)
+        assert depths(topic) == [0, len(had), len(had)]
+        assert topic.depth == 30 - len(had)
+    topic.unpause()
+    run_all(registry, topic)
+    assert drain(registry, "a") == numbers(len(had), 30)
+    assert drain(registry, "b") == drain(registry, "c") == numbers(0, 30)
+
+
+def test_what_no_channel_had_when_all_were_deleted_goes_to_the_next(registry):
+    topic = begin_to_pass_on(registry, "a", "b")
+    had = topic.find_channel("a").depth
+    topic.delete_channel("a")
+    topic.delete_channel("b")
+    assert topic.depth == 30 - had
+    topic.channel("a")
+    run_all(registry, topic)
+    assert drain(registry, "a") == numbers(had, 30)
+
+
+def test_a_stop_keeps_what_the_disk_of_a_deleted_channel_refused(tmp_path):
+    registry = make_registry(tmp_path, mem_queue_size=0)
+    topic = registry.topics.ensure("t")
+    for body in numbers(0, 30):
+        topic.put(body)
+    obstacle = tmp_path / "t:a.diskqueue.000000.dat"
+    obstacle.mkdir()
+    topic.channel("a")
+    registry.timers.run(let_pass(SECOND_NS))
+    assert (topic.depth, depths(topic)) == (30, [0])
+    obstacle.rmdir()
+    topic.delete_channel("a")
+    registry.topics.close()
+    registry = make_registry(tmp_path)
+    topic = registry.topics.ensure("t")
+    topic.channel("b")
+    run_all(registry, topic)
+    assert sorted(drain(registry, "b"), key=int) == numbers(0, 30)
+    registry.topics.close()
+
+
 def test_what_is_emptied_or_deleted_in_the_middle_of_it(registry):
     for verb in ("empty", "delete"):
         topic = registry.topics.ensure(verb)
