@@ -1,7 +1,8 @@
 """Whether a program printed what the page says, apart from what differs each time.
 
 Moments, message ids, numbers of ten digits and more, numbers with a fraction, ports of clients and what asyncio says of
-slow steps may differ; all else is compared. `...` stands for any text within a line, and as a line of its own for any lines.
+slow steps may differ; all else is compared. `...` stands for any text within a line, and as a line of its own for any
+lines.
 """
 
 from __future__ import annotations
