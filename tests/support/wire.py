@@ -65,7 +65,11 @@ class Client:
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._buffer = bytearray()
         self._early: deque[Message] = deque()
-        self.send(magic)
+        try:
+            self.send(magic)
+        except OSError:
+            self.close()
+            raise
 
     def __enter__(self) -> Self:
         return self
