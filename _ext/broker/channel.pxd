@@ -9,7 +9,6 @@ from nsqfast._ext.broker.renewal cimport Renewal
 from nsqfast._ext.broker.stored_deferrals cimport StoredDeferrals
 from nsqfast._ext.core.budget cimport Budget
 from nsqfast._ext.core.clock cimport Clock
-from nsqfast._ext.core.heap cimport Timers
 from nsqfast._ext.core.histogram cimport Histogram
 from nsqfast._ext.core.in_flight cimport Entry, InFlightTable
 from nsqfast._ext.core.latency cimport Latency
@@ -37,8 +36,11 @@ cdef class Channel(MessageQueue):
     cdef readonly uint64_t requeue_count
     cdef readonly uint64_t timeout_count
     cdef Delivery *fresh             # deferred by the current put; NULL = none was
+    cdef readonly int64_t max_in_flight  # 0 = any number
+    cdef int64_t interval_ns         # between two deliveries, by a policy's rate; 0 = any rate
+    cdef int64_t next_ns             # from then on the next one may go
+    cdef bint is_held                # as many as may be are in flight, and a consumer wants more
     cdef Store store
-    cdef Timers timers
     cdef Clock clock
     cdef uint64_t last_number        # of a consumer that joined
     cdef InFlightTable table         # id -> delivery, those in flight: to a member, or in `returning`
@@ -68,12 +70,12 @@ cdef class Channel(MessageQueue):
     cdef int defer(self, Delivery *delivery, int64_t deadline_ns) except -1
     cdef bint must_wait(self) noexcept
     cdef bint deliver_next(self, Consumer consumer, int64_t now_ns) except -1
+    cdef bint may_deliver(self, int64_t now_ns) except -1
     cdef int random_percent(self) noexcept
     cdef bint requeue_returning(self, Budget *budget) except -1
     cdef Outcome check(self, Consumer consumer, uint64_t id, Delivery **delivery) noexcept
     cdef int remove(self, Consumer consumer, Delivery *delivery) except -1
     cdef int watch(self, Consumer consumer, int64_t deadline_ns) except -1
-    cdef int rearm(self, int64_t deadline_ns) except -1
     cdef int on_deadline(self, int64_t now_ns) except -1
     cdef bint expire(self, int64_t now_ns, Budget *budget) except -1
     cdef bint queue_deferred(self, int64_t now_ns, Budget *budget) except -1
@@ -89,3 +91,4 @@ cdef class Channel(MessageQueue):
     cdef int restore_deferred(self) except -1
     cdef list in_flight_queues(self)
     cdef int64_t oldest(self) except -2
+    cdef int64_t waiting_count(self) noexcept

@@ -34,6 +34,8 @@ cdef enum:
 cdef int64_t LONG_NS = 60000000000
 # Time to wait until the disk has taken some of what gathers for the log.
 cdef int64_t LOG_WAIT_NS = 5000000
+# What a rate allows in this time may go at once.
+cdef int64_t BURST_NS = 100000000
 
 
 cdef class Channel(MessageQueue):
@@ -120,6 +122,8 @@ cdef class Channel(MessageQueue):
                 continue
             if now_ns == 0:
                 now_ns = self.clock.monotonic_ns()
+            if (self.max_in_flight or self.interval_ns) and not self.may_deliver(now_ns):
+                return 0
             if self.account.level >= MEMORY_SLOW and self.must_wait():
                 return self.rearm(now_ns + DISK_RETRY_NS)
             try:
@@ -158,10 +162,21 @@ cdef class Channel(MessageQueue):
         consumer.in_flight_queue.push(delivery)
         consumer.in_flight += 1
         self.delivery_count += 1
+        if self.interval_ns:
+            self.next_ns = max(self.next_ns, now_ns - BURST_NS) + self.interval_ns
         self.taken[consumer.distance] += was_in_memory
         if not consumer.is_watched or delivery.deadline_ns < consumer.due.deadline_ns:
             self.watch(consumer, delivery.deadline_ns)
         consumer.deliver(delivery)
+        return True
+
+    cdef bint may_deliver(self, int64_t now_ns) except -1:
+        """Whether the policy lets another one go; if not, it goes as soon as it may."""
+        self.is_held = 0 < self.max_in_flight <= <int64_t> self.table.size
+        if self.is_held:
+            return False
+        if self.interval_ns and self.next_ns > now_ns:
+            return self.rearm(self.next_ns)
         return True
 
     cdef int random_percent(self) noexcept:
@@ -232,6 +247,8 @@ cdef class Channel(MessageQueue):
         self.table.remove(delivery)
         consumer.in_flight_queue.remove(delivery)
         consumer.in_flight -= 1
+        if self.is_held:
+            self.rearm(self.clock.monotonic_ns())
         return 0
 
     cdef Outcome finish(self, Consumer consumer, uint64_t id) except *:
@@ -251,6 +268,8 @@ cdef class Channel(MessageQueue):
             record(&self.histogram.steps, self.clock.wall_ns() - delivery.message.timestamp_ns)
         if self.latency is not None:
             self.latency.record(self.clock.wall_ns() - delivery.message.timestamp_ns, self.clock.monotonic_ns())
+        if self.is_held:
+            self.rearm(self.clock.monotonic_ns())
         self.backlog.done(delivery)
         return DONE
 
@@ -286,12 +305,6 @@ cdef class Channel(MessageQueue):
 
     # -- time ----------------------------------------------------------------------------------------------------------
 
-    cdef int rearm(self, int64_t deadline_ns) except -1:
-        """Call on_deadline no later than this. Too early costs one check; too late would be wrong."""
-        if not self.is_armed or deadline_ns < self.node.deadline_ns:
-            self.timers.arm(self, deadline_ns)
-        return 0
-
     cdef int watch(self, Consumer consumer, int64_t deadline_ns) except -1:
         """Check at this time what is in flight to the consumer."""
         if consumer.is_watched or consumer.number in self.members:
@@ -305,7 +318,8 @@ cdef class Channel(MessageQueue):
                 and self.queue_deferred(now_ns, &budget) and self.store_deferred(&budget, False)
                 and self.renew(&budget)):
             self.rearm(now_ns + 1)
-        return self.pump()
+        self.pump()
+        return self.drop_excess() if self.drops_head else 0
 
     cdef bint expire(self, int64_t now_ns, Budget *budget) except -1:
         """Queue again what timed out; False: the part ended first."""
@@ -427,6 +441,11 @@ cdef class Channel(MessageQueue):
         self.paused = False
         self.pump()
 
+    def set_flow(self, int64_t max_in_flight, int64_t interval_ns):
+        """Let no more be in flight, and leave such a time between two deliveries, on average; 0 = any."""
+        self.max_in_flight, self.interval_ns, self.next_ns = max_in_flight, interval_ns, 0
+        self.pump()
+
     def empty(self):
         """Drop all messages: queued, in flight and deferred."""
         cdef Consumer consumer
@@ -534,6 +553,9 @@ cdef class Channel(MessageQueue):
     @property
     def deferred_count(self):
         return self.deferred.size + self.stored.count()
+
+    cdef int64_t waiting_count(self) noexcept:
+        return self.backlog.depth() + <int64_t> self.deferred.size + <int64_t> self.stored.count()
 
     cdef list in_flight_queues(self):
         """Return the queues of all consumers, and of those that left."""

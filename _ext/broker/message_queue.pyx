@@ -1,7 +1,10 @@
-"""How old the oldest message is that waits in a topic or a channel."""
+"""How old the oldest message is that waits in a topic or a channel, and what goes when there are too many."""
 
-from nsqfast._ext.core.clock cimport wall_ns
-from nsqfast._ext.storage.engine cimport disk_depth
+from nsqfast._ext.core.budget cimport begin_short_part, is_spent
+from nsqfast._ext.core.clock cimport monotonic_ns, wall_ns
+from nsqfast._ext.core.limits cimport DISK_RETRY_NS
+from nsqfast._ext.core.message cimport Delivery
+from nsqfast._ext.storage.engine cimport disk_depth, has_next, take_next
 
 
 cdef class MessageQueue(Timed):
@@ -19,3 +22,45 @@ cdef class MessageQueue(Timed):
         unreadable."""
         cdef int64_t oldest_ns = self.oldest()
         return max(wall_ns() - oldest_ns, 0) if oldest_ns > 0 else oldest_ns
+
+    cdef int rearm(self, int64_t deadline_ns) except -1:
+        """Call on_deadline no later than this. Too early costs one check; too late would be wrong."""
+        if not self.is_armed or deadline_ns < self.node.deadline_ns:
+            self.timers.arm(self, deadline_ns)
+        return 0
+
+    # -- limits --------------------------------------------------------------------------------------------------------
+
+    cdef int64_t waiting_count(self) noexcept:
+        return self.backlog.depth()
+
+    cdef bint is_limited(self) noexcept:
+        return self.max_messages > 0 or self.max_bytes > 0
+
+    cdef bint has_room(self, uint64_t count, uint64_t size) noexcept:
+        """Whether so many messages, with so many bytes in all, may come to those that wait."""
+        if self.max_messages and self.waiting_count() + <int64_t> count > self.max_messages:
+            return False
+        return self.max_bytes == 0 or self.backlog.size() + <int64_t> size <= self.max_bytes
+
+    cdef int drop_excess(self) except -1:
+        """Drop a part of what is beyond the limits; the rest follows in later turns."""
+        cdef Budget budget = begin_short_part()
+        try:
+            return 0 if self.drop_some(&budget) else self.rearm(monotonic_ns())
+        except OSError:  # the broker's health reports it
+            return self.rearm(monotonic_ns() + DISK_RETRY_NS)
+
+    cdef bint drop_some(self, Budget *budget) except -1:
+        """False: the part ended first. What a disk has yet to return is dropped when it is there."""
+        cdef Delivery *delivery
+        while self.drops_head and not self.has_room(0, 0) and has_next(self.backlog):
+            delivery = take_next(self.backlog)
+            if delivery is NULL:
+                break
+            self.backlog.done(delivery)
+            self.dropped_count += 1
+            self.backlog.store.dropped_count += 1
+            if is_spent(budget, 1):
+                return False
+        return True

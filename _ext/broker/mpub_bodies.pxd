@@ -25,6 +25,7 @@ cdef class Bodies:
     cdef bint check_lines(self, Budget *budget) except -1
     cdef bytes take_lines(self, uint64_t *count, Py_ssize_t size_max)
     cdef uint64_t put_next(self) except? 0
+    cdef uint64_t size_of_bodies(self) noexcept
     cpdef bint has_parts(self) noexcept
 
 

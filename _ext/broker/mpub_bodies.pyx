@@ -107,21 +107,29 @@ cdef class Bodies:
         cdef uint64_t count = self.count - self.seen_count
         cdef Py_ssize_t size
         cdef bytes lines
-        if self.count > WHOLE_MAX:
+        cdef bint is_slice = self.count > WHOLE_MAX
+        if is_slice:
+            if self.seen_count == 0:
+                self.topic.refuse_if_full(count, self.size_of_bodies())
             count = min(count, <uint64_t> SLICE_MAX)
         self.seen_count += count
         if not self.is_binary:
             lines = self.take_lines(&count, PY_SSIZE_T_MAX)
-            return self.topic.publish_many(lines, len(lines), count)
+            return self.topic.publish_many(lines, len(lines), count, is_slice)
         size = skip_bodies(self.data + self.offset, count)
         self.offset += size
-        return self.topic.publish_many(self.data + self.offset - size, size, count)
+        return self.topic.publish_many(self.data + self.offset - size, size, count, is_slice)
+
+    cdef uint64_t size_of_bodies(self) noexcept:
+        """Together; of lines it is what stands between them, too."""
+        return self.size - 4 - 4 * self.count if self.is_binary else self.size
 
     # A large one with a commit log
 
     def log_some(self):
         """Bring a part of them into the log; return whether all are there, and on their way. NotTakenError: none is."""
         if self.large is None:
+            self.topic.refuse_if_full(self.count, self.size_of_bodies())
             self.large = self.topic.begin_large(self.count)
         return log_pieces(self.topic, self.large, self.data, &self.offset, &self.seen_count,
                           None if self.is_binary else self)

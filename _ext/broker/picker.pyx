@@ -251,6 +251,7 @@ cdef class Picker:
         if delivery is NULL:
             delivery = delivery_new(self.account, message)
         self.channel.backlog.memory.take_out(i)
+        self.channel.backlog.memory_bytes -= message.size
         self.pick(delivery)
         return units
 

@@ -70,6 +70,8 @@ cdef class Takeover:
                 self.place += 1
                 if channel.ready.first is not None:
                     channel.pump()
+                if channel.drops_head:
+                    channel.drop_excess()
                 if is_spent(&budget, units) and self.place < self.end:
                     return PART_OVER
             self.end_first(self.count)

@@ -34,6 +34,8 @@ cdef class Topic(MessageQueue):
     cdef bint is_deleted
     cdef uint64_t log_mark           # behind what was logged before the current put
     cdef list large_mpubs            # LargeMpub, of those that are being released
+    cdef int rejecting_count         # so many of its queues refuse publishes when they are full
+    cdef int dropping_count          # and so many drop their oldest messages then
     cdef bint has_log                # what happens is logged, and an OK waits for that
     cdef const char *name_start      # the UTF-8 of `name`, which keeps it
     cdef Py_ssize_t name_size
@@ -57,7 +59,8 @@ cdef class Topic(MessageQueue):
     # is_told: its publisher is told the id, which is guid.last().
     cdef uint64_t publish(self, const char *body, Py_ssize_t size, int64_t defer_ms,
                           bint is_told=*) except? 0
-    cdef uint64_t publish_many(self, const char *data, uint64_t size, uint64_t count) except? 0
+    # is_slice: refuse_if_full was asked for the whole.
+    cdef uint64_t publish_many(self, const char *data, uint64_t size, uint64_t count, bint is_slice=*) except? 0
     cdef int add_many(self, const char *data, uint64_t count, bint is_spread) except -1
     cdef int put_logged(self, const char *data, uint64_t size, uint64_t count, bint is_spread) except -1
     cdef Closing close(self)
@@ -67,6 +70,10 @@ cdef class Topic(MessageQueue):
     cdef int end_deletion(self) except -1
     cdef int finish_deletion(self) except -1
     cdef int refuse_if_exiting(self) except -1
+    cdef int refuse_if_full(self, uint64_t count, uint64_t size) except -1
+    cdef int count_limits(self, MessageQueue queue, int change) except -1
+    cdef int drop_beyond(self) except -1
+    cdef int64_t waiting_count(self) noexcept
     cdef int admit(self, uint64_t count, uint64_t size) except -1
     cdef bint add(self, const char *body, Py_ssize_t size, int64_t defer_ms, bint is_told, int64_t wall,
                  int64_t monotonic, bint is_spread, bint is_alone) except -1

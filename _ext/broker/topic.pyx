@@ -39,7 +39,8 @@ cdef class Topic(MessageQueue):
         self.name_start = PyUnicode_AsUTF8AndSize(name, &self.name_size)
         self.ephemeral = is_ephemeral(name)
         self.durability = durability
-        self.clock = durability.timers.clock
+        self.timers = durability.timers
+        self.clock = self.timers.clock
         self.account = durability.store.broker_memory.account
         self.guid = GuidFactory(durability.settings.node_id, durability.store.latest_ns)
         self.store = durability.store.open_topic(name, self.ephemeral)
@@ -63,6 +64,8 @@ cdef class Topic(MessageQueue):
         cdef bint is_spread
         cdef uint64_t ticket
         self.refuse_if_exiting()
+        if self.rejecting_count:
+            self.refuse_if_full(1, <uint64_t> size)
         if defer_ms and self.account.level >= MEMORY_SLOW:
             # A deferred message takes memory until it is due.
             raise NotTakenError("no memory left for deferred messages", "memory")
@@ -81,12 +84,16 @@ cdef class Topic(MessageQueue):
             self.pass_on_owed(1)
         elif defer_ms == 0:
             self.pump_channels()
+        if self.dropping_count:
+            self.drop_beyond()
         return ticket
 
-    cdef uint64_t publish_many(self, const char *data, uint64_t size, uint64_t count) except? 0:
+    cdef uint64_t publish_many(self, const char *data, uint64_t size, uint64_t count, bint is_slice=False) except? 0:
         """Publish `count` times {4 bytes size, body}, which have that size together, checked by the caller."""
         cdef bint is_spread
         self.refuse_if_exiting()
+        if self.rejecting_count and not is_slice:
+            self.refuse_if_full(count, size - 4 * count)
         if self.has_log:
             # A record of the bodies, and one that says that they came into the queues.
             self.admit(2, size)
@@ -130,7 +137,7 @@ cdef class Topic(MessageQueue):
         """NotTakenError, as from the next three; then nothing of it is kept."""
         self.refuse_if_exiting()
         self.admit(1, 0)
-        return LargeMpub(self.durability.timers, self.store, self.guid, self.durability.store.broker_memory,
+        return LargeMpub(self.timers, self.store, self.guid, self.durability.store.broker_memory,
                          self.put_piece, count)
 
     cdef bint may_add_piece(self, LargeMpub mpub) except -1:
@@ -212,11 +219,13 @@ cdef class Topic(MessageQueue):
         self.pump_channels()
         self.message_count += count
         self.message_bytes += size
-        if not is_spread:
+        if is_spread:
+            for channel in self.channel_list:
+                channel.message_count += count
+        else:
             self.pass_on_owed(count)
-            return ticket
-        for channel in self.channel_list:
-            channel.message_count += count
+        if self.dropping_count:
+            self.drop_beyond()
         return ticket
 
     cdef int admit(self, uint64_t count, uint64_t size) except -1:
@@ -230,6 +239,18 @@ cdef class Topic(MessageQueue):
     cdef int refuse_if_exiting(self) except -1:
         if self.exiting:
             raise NotTakenError("exiting")
+        return 0
+
+    cdef int refuse_if_full(self, uint64_t count, uint64_t size) except -1:
+        """Each queue that refuses has room for all of them, or none gets any."""
+        cdef Channel channel
+        if self.rejecting_count == 0:
+            return 0
+        if not self.drops_head and not self.has_room(count, size):
+            raise NotTakenError("over limit", "over_limit")
+        for channel in self.channel_list:
+            if not channel.drops_head and not channel.has_room(count, size):
+                raise NotTakenError("over limit", "over_limit")
         return 0
 
     cdef bint add(self, const char *body, Py_ssize_t size, int64_t defer_ms, bint is_told, int64_t wall,
@@ -295,6 +316,8 @@ cdef class Topic(MessageQueue):
             self.delete_some()
         else:
             self.pass_on(False, now_ns)
+            if self.drops_head:
+                self.drop_excess()
         return 0
 
     cdef bint is_flowing(self) noexcept:
@@ -310,12 +333,12 @@ cdef class Topic(MessageQueue):
         try:
             progress = self.takeover.run(is_owed, self.is_flowing(), now_ns)
         except OSError:  # the broker's health reports it
-            self.durability.timers.arm(self, now_ns + DISK_RETRY_NS)
+            self.timers.arm(self, now_ns + DISK_RETRY_NS)
             return False
         if progress == PASSED_ALL or progress == PENDING:
-            self.durability.timers.disarm(self)
+            self.timers.disarm(self)
         else:
-            self.durability.timers.arm(self, now_ns + (WAIT_NS if progress == AHEAD else 1))
+            self.timers.arm(self, now_ns + (WAIT_NS if progress == AHEAD else 1))
         return progress == PART_OVER
 
     cdef int pass_on_owed(self, uint64_t count) except -1:
@@ -374,6 +397,7 @@ cdef class Topic(MessageQueue):
         self.takeover.forget(self.channel_list.index(channel))
         self.channel_list.remove(channel)
         self.store.stores.remove(channel.backlog)
+        self.count_limits(channel, -1)
         channel.delete()
         self.on_change("channel-", self.name, name)
         if self.ephemeral and not self.channel_list and not self.exiting:
@@ -388,6 +412,37 @@ cdef class Topic(MessageQueue):
         self.awaits_channels = False
         if self.channel_list and not self.exiting:
             self.open()
+
+    # -- limits --------------------------------------------------------------------------------------------------------
+
+    def set_limits(self, Channel channel, int64_t max_messages, int64_t max_bytes, bint drops_head):
+        """Limit what waits in the channel, or (None) in the topic's own queue; 0 = any number.
+
+        What is beyond the limits is dropped if drops_head, the oldest first; else it stays, and publishes are refused.
+        """
+        cdef MessageQueue queue = self if channel is None else channel
+        self.count_limits(queue, -1)
+        queue.max_messages, queue.max_bytes, queue.drops_head = max_messages, max_bytes, drops_head
+        self.count_limits(queue, 1)
+        queue.drop_excess()
+
+    cdef int count_limits(self, MessageQueue queue, int change) except -1:
+        if queue.is_limited():
+            self.dropping_count += change * queue.drops_head
+            self.rejecting_count += change * (not queue.drops_head)
+        return 0
+
+    cdef int drop_beyond(self) except -1:
+        cdef Channel channel
+        if self.drops_head:
+            self.drop_excess()
+        for channel in self.channel_list:
+            if channel.drops_head:
+                channel.drop_excess()
+        return 0
+
+    cdef int64_t waiting_count(self) noexcept:
+        return self.backlog.depth() + <int64_t> self.deferred.queue.size + self.takeover.count
 
     # -- the operator's commands ---------------------------------------------------------------------------------------
 
@@ -411,7 +466,7 @@ cdef class Topic(MessageQueue):
         cdef Delivery *deferred
         cdef int64_t wall = self.clock.wall_ns()
         self.exiting = True
-        self.durability.timers.disarm(self)
+        self.timers.disarm(self)
         closing = self.durability.store.begin_closing(self.backlog)
         if closing is None:
             self.durability.store.disposal.free_later(self.deferred.take_all())
@@ -439,7 +494,7 @@ cdef class Topic(MessageQueue):
                     closing.add(delivery_new(self.account, message))
                     data += 4 + get_be32(data)
                     id = next_id(id)
-            self.durability.timers.disarm(mpub)
+            self.timers.disarm(mpub)
             mpub.leave()
         self.large_mpubs = []
         return 0
@@ -448,7 +503,7 @@ cdef class Topic(MessageQueue):
         """Hide it at once, delete some of its channels now and the others in later turns."""
         cdef Channel channel
         self.exiting = self.is_deleted = True
-        self.durability.timers.disarm(self)
+        self.timers.disarm(self)
         for channel in self.channel_list:
             channel.exiting = True
         self.channel_list.reverse()
@@ -466,7 +521,7 @@ cdef class Topic(MessageQueue):
         while self.channel_list:
             self.delete_last()
             if is_spent(&budget, DELETE_UNITS) and self.channel_list:
-                return self.durability.timers.arm(self, self.clock.monotonic_ns())
+                return self.timers.arm(self, self.clock.monotonic_ns())
         return self.end_deletion()
 
     cdef int end_deletion(self) except -1:
@@ -482,7 +537,7 @@ cdef class Topic(MessageQueue):
 
     cdef int finish_deletion(self) except -1:
         """Delete the rest, before another topic gets the name or the process ends."""
-        self.durability.timers.disarm(self)
+        self.timers.disarm(self)
         while self.channel_list:
             self.delete_last()
         return self.end_deletion()
@@ -494,7 +549,7 @@ cdef class Topic(MessageQueue):
 
     @property
     def depth(self):
-        return self.backlog.depth() + <int64_t> self.deferred.queue.size + self.takeover.count
+        return self.waiting_count()
 
     def put(self, bytes body not None, int64_t defer_ms=0):
         """Publish one message; return a ticket (Durability.when_durable); NotTakenError."""

@@ -331,8 +331,7 @@ cdef class Session(Consumer):
             raise invalid(f"RDY could not parse count {text(line.parameter[0], line.parameter_size[0])}")
         if count > <uint64_t> limit:
             raise invalid(f"RDY count {<int64_t> count} out of range 0-{limit}")
-        self.rdy = <int64_t> count
-        self.has_free_slot = True
+        self.rdy, self.has_free_slot = <int64_t> count, True
         return line.size
 
     cdef Py_ssize_t fin(self, Line *line) except -1:
@@ -576,6 +575,8 @@ cdef class Session(Consumer):
         cdef uint64_t ticket = 0
         self.sliced_size = self.sliced_size or line.size + 8
         try:
+            if self.sliced_count == 0 and self.large is None:
+                self.topic.refuse_if_full(self.scan.count, self.scan.offset - self.sliced_size - 4 * self.scan.count)
             ticket = self.put_pieces(data) if self.topic.has_log else self.put_slices(data)
             size = 0 if self.is_blocked else self.sliced_size
         except NotTakenError as error:
@@ -598,7 +599,7 @@ cdef class Session(Consumer):
                 return 0
             count = min(<Py_ssize_t> SLICE_MAX, <Py_ssize_t> (self.scan.count - self.sliced_count))
             size = skip_bodies(data + self.sliced_size, count)
-            self.topic.publish_many(data + self.sliced_size, size, count)
+            self.topic.publish_many(data + self.sliced_size, size, count, True)
             self.sliced_size += size
             self.sliced_count += count
         return 0

@@ -45,6 +45,7 @@ cdef class Store:
     cdef public object on_pending    # called without arguments: start_batch() has something to do
     cdef Py_ssize_t stored_count     # messages that came back and were written one by one, in this turn
     cdef int64_t latest_ns           # messages of an earlier run may have ids of up to this Unix time; 0 = nobody knows
+    cdef readonly uint64_t dropped_count   # messages that a policy let drop
     cdef Py_ssize_t waiting_count    # clients whose OK waits for a ticket
     cdef public object on_checkpoint # called with the delay in ns after which a checkpoint is wanted
     cdef int event_fd                # is never readable; 0: an engine has its own
@@ -171,6 +172,7 @@ cdef class ChannelStore:
 
     # Its next messages, for take_next(): Message * with its lowest bit set, or Delivery * of one that came back.
     cdef Ring memory
+    cdef int64_t memory_bytes        # of their bodies
     cdef Timed taker                 # is armed as soon as a pending read_next() can go on
     cdef Checkpoint checkpoint       # which the queue is being shown to; None = to none
 
@@ -223,6 +225,9 @@ cdef class ChannelStore:
 
     # How many are in it, without those taken and deferred.
     cdef int64_t depth(self) noexcept
+
+    # Bytes of what waits: bodies in memory, and the files from the next record on, with a header of 30 bytes each.
+    cdef int64_t size(self) noexcept
 
     # When the oldest in it was published; 0 = there is none, -1 = unreadable.
     cdef int64_t oldest(self) except -2
@@ -294,7 +299,14 @@ cdef class Closing:
 # Inline, since they are asked for each message.
 cdef inline int remember(ChannelStore queue, Message *message) except -1:
     queue.memory.push(<void *> (<uintptr_t> message | 1))
+    queue.memory_bytes += message.size
     message_keep(message)
+    return 0
+
+
+cdef inline int remember_again(ChannelStore queue, Delivery *delivery) except -1:
+    queue.memory.push(<void *> delivery)
+    queue.memory_bytes += delivery.message.size
     return 0
 
 
@@ -319,5 +331,7 @@ cdef inline Delivery *take_next(ChannelStore queue) except? NULL:
         message_fetch(<Message *> (item & ~<uintptr_t> 1))
     item = <uintptr_t> queue.memory.pop()
     if not item & 1:
+        queue.memory_bytes -= (<Delivery *> item).message.size
         return <Delivery *> item
+    queue.memory_bytes -= (<Message *> (item & ~<uintptr_t> 1)).size
     return delivery_new(queue.memory.account, <Message *> (item & ~<uintptr_t> 1))

@@ -12,6 +12,7 @@ class Store:
     timers: Timers
     broker_memory: Memory
     health: Health
+    dropped_count: int
     on_pending: Callable[[], object] | None
     on_checkpoint: Callable[[int], object] | None
     def announce(self) -> int: ...

@@ -201,7 +201,7 @@ cdef class ChannelStore:
 
     cdef int requeue(self, Delivery *delivery) except -1:
         delivery.owner = 0
-        return self.memory.push(<void *> delivery)
+        return remember_again(self, delivery)
 
     cdef int defer(self, Delivery *delivery, bint is_new, int64_t delay_ns) except -1:
         return 0
@@ -246,7 +246,11 @@ cdef class ChannelStore:
     cdef Reads reads(self):
         return None
 
+    cdef int64_t size(self) noexcept:
+        return self.memory_bytes
+
     cdef int empty(self) except -1:
+        self.memory_bytes = 0
         return self.store.disposal.free_later(self.memory.take_all())
 
     cdef int delete(self) except -1:
@@ -269,8 +273,11 @@ cdef class ChannelStore:
         return 0
 
     cdef int roll_back(self) except -1:
+        cdef Message *message
         while self.memory.size > self.mark_size:
-            message_drop(<Message *> (<uintptr_t> self.memory.pop_last() & ~<uintptr_t> 1))
+            message = <Message *> (<uintptr_t> self.memory.pop_last() & ~<uintptr_t> 1)
+            self.memory_bytes -= message.size
+            message_drop(message)
         return ChannelStore.confirm(self)
 
 

@@ -16,6 +16,7 @@ from nsqfast.nsqd.options import Options
 
 if TYPE_CHECKING:  # it imports an HTTP client, which only a broker with auth servers needs
     from nsqfast.nsqd.auth import AuthClient
+    from nsqfast.nsqd.policies import Policies
 
 
 class Broker(Protocol):
@@ -42,6 +43,9 @@ class Broker(Protocol):
 
     def health(self) -> str:
         """OK, or NOK with the last disk error."""
+
+    def load_policies(self) -> "Policies":
+        """Its policies, of which there may be none."""
 
     async def persist_metadata(self, topic: str | None = None) -> None:
         """Return when nsqd.dat is up to date; OSError if it could not be written."""

@@ -53,6 +53,11 @@ def check(options: Options) -> Iterator[Finding]:
     if options.registration_secret_file or options.lookupd_tls or options.lookupd_tls_cert:
         read = partial(read_credentials, options)
         yield try_out("credentials for nsqlookupd", read, "they are readable")
+    if options.policy_file:
+        # It imports expressions of RE2.
+        from nsqfast.nsqd.policies import read_file
+
+        yield try_out("--policy-file", partial(read_file, options.policy_file), "it can be used")
     yield from check_peers("--auth-http-address", options.auth_http_addresses)
     if options.statsd_address:
         yield from check_peers("--statsd-address", [options.statsd_address])

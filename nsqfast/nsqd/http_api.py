@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -11,6 +11,7 @@ from nsqfast.net.browsers import BrowserRules
 from nsqfast.net.http_message import JSON, TEXT, Request, Response
 from nsqfast.net.http_reply import VERSION_HEADER, error_answer, parameters
 from nsqfast.net.http_routes import Answer, MetricsPage, Parts, Routes
+from nsqfast.nsqd import http_policies
 from nsqfast.nsqd.broker import Broker
 from nsqfast.nsqd.http_admin import (
     Admin,
@@ -197,6 +198,7 @@ def _routes(
         ("POST", "/channel/deferred/cancel", operators(change_deferred("drop"), need="channel")),
         # A topic's messages go to all of its channels, so no permission for a single channel covers it.
         ("GET", "/topic/peek", Route(peek.peek_topic, need="everything")),
+        *_policy_routes(broker),
         ("GET", "/config/:opt", operators(config.get, need="everything")),
         ("PUT", "/config/:opt", operators(config.put, options.max_msg_size, need="everything")),
         ("GET", "/debug/pprof/", operators(debug_index, need="everything")),
@@ -212,6 +214,17 @@ def _routes(
     ):
         routes.router.add(method, pattern, replace(route, path=pattern))
     return routes
+
+
+def _policy_routes(broker: Broker) -> Iterator[tuple[str, str, Route]]:
+    for method, pattern, answer, body_size_max in (
+        ("GET", "/policies", http_policies.show_all, 0),
+        ("GET", "/policies/:opt", http_policies.show_one, 0),
+        ("PUT", "/policies/:opt", http_policies.put, http_policies.BODY_SIZE_MAX),
+        ("DELETE", "/policies/:opt", http_policies.delete, 0),
+    ):
+        page = http_policies.PolicyPage(broker, answer)
+        yield method, pattern, Route(page, body_size_max, need="everything", is_admin=True)
 
 
 def _make_auth(broker: Broker, is_plain: bool) -> "HttpAuth | None":

@@ -229,10 +229,12 @@ def _refuse(error: ProtocolError | NotTakenError) -> Response:
 
 
 def not_taken(error: NotTakenError) -> Response:
-    """503, counted; the reason is the operating system's text if a disk is at fault."""
+    """503, or 429 over a policy's limit, counted; the reason is the operating system's text if a disk is at fault."""
     PUBLISH_REFUSED[error.kind] += 1
     if error.kind == EXITING:
         return error_answer(503, "EXITING")
+    if error.kind == "over_limit":
+        return error_answer(429, "OVER_LIMIT")
     on_disk = "DISK_FULL" if error.reason.endswith(FULL_DISK) else "DISK_FAILED"
     code = "NO_MEMORY" if error.kind == "memory" else on_disk
     return error_answer(503, code, reason=error.reason)

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from nsqfast.errors import OptionsError
 from nsqfast.nsqd.data_folder import describe_remedy
+from nsqfast.nsqd.options import POLICIES_NAME
 from nsqfast.nsqd.progress import StartProgress
 from nsqfast.program.durable import sync_folder
 from nsqfast.version import NSQ_VERSION
@@ -41,7 +42,7 @@ FILE_NAME = "nsqd.dat"
 QUEUE = r"(?P<topic>[^:]+)(?::(?P<channel>[^:]+))?\.diskqueue\."
 DATA_FILE = re.compile(QUEUE + r"[0-9]{6,}\.dat")
 DATA_OR_POSITION_FILE = re.compile(QUEUE + r"(?:[0-9]{6,}|meta)\.dat")
-LEFTOVER = re.compile(re.escape(FILE_NAME) + r"\.[0-9]+\.tmp")
+LEFTOVER = re.compile(rf"(?:{re.escape(FILE_NAME)}|{re.escape(POLICIES_NAME)})\.[0-9]+\.tmp")
 # Errors that the operator must fix before a start: permissions, a missing folder, too few descriptors.
 REFUSED_READS = {errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 NO_SECOND_NAME = {
@@ -224,9 +225,9 @@ def queues_in(
     return found
 
 
-def read(folder: str) -> bytes | None:
+def read(folder: str, name: str = FILE_NAME) -> bytes | None:
     """The content of the folder's file, None if it does not exist; OSError if the disk does not return it."""
-    path = os.path.join(folder, FILE_NAME)  # noqa: PTH118 - shown as text
+    path = os.path.join(folder, name)  # noqa: PTH118 - shown as text
     try:
         # A pipe of that name would block us.
         if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116
@@ -242,9 +243,9 @@ def read(folder: str) -> bytes | None:
         raise
 
 
-def keep_aside(folder: str) -> str:
+def keep_aside(folder: str, name: str = FILE_NAME) -> str:
     """Give the file a name of its own before it is replaced; OSError."""
-    path = os.path.join(folder, FILE_NAME)  # noqa: PTH118
+    path = os.path.join(folder, name)  # noqa: PTH118
     for number in itertools.count():
         aside = f"{path}.bad.{number}" if number else f"{path}.bad"
         if not os.path.lexists(aside):
@@ -266,16 +267,16 @@ def remove_leftovers(folder: str) -> None:
         names = [
             file.name
             for file in files
-            if file.name.startswith(FILE_NAME) and LEFTOVER.fullmatch(file.name) and file.is_file()
+            if file.name.endswith(".tmp") and LEFTOVER.fullmatch(file.name) and file.is_file()
         ]
     for name in names:
         with contextlib.suppress(OSError):
             os.unlink(os.path.join(folder, name))  # noqa: PTH108, PTH118
 
 
-def write(folder: str, data: bytes) -> None:
+def write(folder: str, data: bytes, name: str = FILE_NAME) -> None:
     """Replace the file; OSError if that fails, in which case the old one is still there."""
-    path = os.path.join(folder, FILE_NAME)  # noqa: PTH118
+    path = os.path.join(folder, name)  # noqa: PTH118
     with _written_beside(path, data, is_synced=True) as temporary:
         os.rename(temporary, path)  # noqa: PTH104
     sync_folder(Path(folder))

@@ -439,6 +439,12 @@ class BrokerCollector(Collector):
                 PUBLISH_REFUSED,
             ),
             (
+                "nsq_dropped",
+                "This counts the messages that policies dropped, by reason.",
+                "reason",
+                {"over_limit": self._broker.registry.durability.store.dropped_count},
+            ),
+            (
                 "nsqd_operator_messages",
                 "Operators requeued, dropped, copied or moved so many messages at /channel/messages.",
                 "action",

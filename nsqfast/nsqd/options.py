@@ -31,6 +31,7 @@ OLD_KEYS = ("verbose", "worker_id", "max_message_size")
 ABOUT = "The broker: takes messages from producers, keeps them, and hands them to consumers."
 NODE_ID_COUNT = 1024
 VERSION_LINE = nsq_line(PROGRAM)
+POLICIES_NAME = "policies.json"  # in the data folder
 LOG_PREFIX = "[nsqd] "
 # Memory comes in blocks of 1 MiB per message size; with less, few sizes would stay in memory.
 MEMORY_MIN = 64 << 20
@@ -157,6 +158,9 @@ class Options:
     max_channels_per_topic: int = option(
         INT, 0, "number of channels of a topic from which clients create no more; 0 = unlimited")
     max_channel_consumers: int = option(INT, 0, "most consumers of a channel on this broker; 0 = unlimited")
+
+    policy_file: str = option(
+        STRING, "", "path to the policies, in TOML; empty = policies.json in the data folder, which /policies changes")
 
     max_msg_size: int = option(INT, 1048576, "largest message in bytes", group="Limits")
     max_body_size: int = option(INT, 5242880, "largest body of a command in bytes")

@@ -38,7 +38,14 @@ from nsqfast.nsqd.lookup import Credentials, Lookup, read_credentials
 from nsqfast.nsqd.metadata import encode as encode_metadata
 from nsqfast.nsqd.metadata import write as write_metadata
 from nsqfast.nsqd.metadata_file import MetadataFile
-from nsqfast.nsqd.options import TLS_REQUIRED, VERSION_LINE, Options, expand_statsd_prefix, validate
+from nsqfast.nsqd.options import (
+    POLICIES_NAME,
+    TLS_REQUIRED,
+    VERSION_LINE,
+    Options,
+    expand_statsd_prefix,
+    validate,
+)
 from nsqfast.nsqd.progress import StopProgress
 from nsqfast.nsqd.statsd import Statsd
 from nsqfast.nsqd.timers import DeadlineTimer, LagProbe
@@ -50,6 +57,7 @@ if TYPE_CHECKING:
     import socket
 
     from nsqfast.nsqd.auth import AuthClient
+    from nsqfast.nsqd.policies import Policies
 
 # The answer to TCP clients beyond --max-connections.
 
@@ -97,6 +105,9 @@ class Server:
         self._sync_fd = -1
         self._statsd: Statsd | None = None
         self.auth: AuthClient | None = None
+        self._policies: Policies | None = (
+            None  # None: nobody has asked for them, and there are none
+        )
 
     async def start(self) -> None:
         """Serve on return; OptionsError says what the operator has to change, and nothing is left behind."""
@@ -175,6 +186,8 @@ class Server:
         """Read certificates and secrets again, for new connections; bad ones change nothing."""
         try:
             context, credentials = self._read_certificates(), read_credentials(self.options)
+            if self._policies is not None:
+                self._policies.reload()
         except OptionsError as error:
             log.error("SIGHUP: certificates stay as they were: %s", error)  # noqa: TRY400
             return
@@ -227,6 +240,19 @@ class Server:
             registry.durability.store.health, folder, self.options.min_free_disk
         )
         registry.topics.on_change = self._changed
+        if self.options.policy_file or os.path.lexists(os.path.join(folder, POLICIES_NAME)):  # noqa: PTH118
+            self.load_policies()
+
+    def load_policies(self) -> "Policies":
+        """The policies, which are read when they are first needed."""
+        if self._policies is None:
+            # Imported late, so that a broker without them starts without regular expressions of Go's kind.
+            from nsqfast.nsqd.policies import Policies
+
+            folder = self.options.data_path or os.getcwd()  # noqa: PTH109 - shown as text
+            self._policies = Policies(self.registry.topics, folder, self.options.policy_file)
+            self._policies.load()
+        return self._policies
 
     def _close_log(self, folder: str) -> None:
         """What only the log has goes to the other files, as with a start with it and a clean stop."""
@@ -242,6 +268,9 @@ class Server:
         assert self._metadata is not None
         self._metadata.changed(kind, topic, channel)
         self.lookup.changed(kind, topic, channel)
+        if self._policies is not None and kind.endswith("+"):
+            made = self.registry.topics.ensure(topic)
+            self._policies.apply_to(made, None if channel is None else made.find_channel(channel))
 
     def _serve(self) -> None:
         registry = self.registry
@@ -311,7 +340,8 @@ class Server:
         """OK, or NOK with the last disk error, of the queues or of nsqd.dat."""
         assert self._metadata is not None
         health: str = self.registry.durability.health()
-        return health if health != "OK" else self._metadata.health
+        health = health if health != "OK" else self._metadata.health
+        return health if health != "OK" or self._policies is None else self._policies.health
 
     async def persist_metadata(self, topic: str | None = None) -> None:
         """Return when nsqd.dat is up to date; OSError if it could not be written."""

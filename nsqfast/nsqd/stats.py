@@ -93,6 +93,7 @@ def _topic_stats(
         "paused": topic.paused,
         "e2e_processing_latency": latency_stats(topic.channels() if quantiles else [], quantiles),
         **_age_stats(topic),
+        **_policy_stats(topic),
     }
 
 
@@ -119,6 +120,7 @@ def _channel_stats(channel: Channel, wanted: Filter, quantiles: list[float]) -> 
         "e2e_processing_latency": latency_stats([channel], quantiles),
         **_age_stats(channel),
         **_said("longest_held_ms", channel.held_ns()),
+        **_policy_stats(channel),
     }
 
 
@@ -133,6 +135,12 @@ def _age_stats(queue: Topic | Channel) -> dict[str, int]:
     """The same; where no message waits or is in flight there is none."""
     age_ns = queue.age_ns()
     return {"oldest_message_age_ms": age_ns // 1_000_000} if age_ns > 0 else {}
+
+
+def _policy_stats(queue: Topic | Channel) -> dict[str, Any]:
+    """The same; where no policy holds, and none has, there is none."""
+    found: dict[str, Any] = {} if queue.policy is None else {"policy": queue.policy.effect()}
+    return found | ({"dropped_count": queue.dropped_count} if queue.dropped_count else {})
 
 
 def _said(name: str, time_ns: int) -> dict[str, int]:

@@ -10,7 +10,7 @@ REASONS = (
 ).split()
 REFUSED = Counter(dict.fromkeys(REASONS, 0))
 # Of a publish: an answer with an error, whatever the number of its messages.
-PUBLISH_REASONS = "commit_log disk draining exiting low_disk memory".split()
+PUBLISH_REASONS = "commit_log disk draining exiting low_disk memory over_limit".split()
 PUBLISH_REFUSED = Counter(dict.fromkeys(PUBLISH_REASONS, 0))
 
 

@@ -17,7 +17,7 @@ from nsqfast._ext.storage.diskqueue.deferred cimport HeldRecords, kept_due, was_
 from nsqfast._ext.storage.diskqueue.position cimport DiskPosition
 from nsqfast._ext.storage.diskqueue.lookup cimport DiskReads
 from nsqfast._ext.storage.diskqueue.reader cimport SKIPPED_MAX, DiskReader, OldestRecord
-from nsqfast._ext.storage.engine cimport Store, remember
+from nsqfast._ext.storage.engine cimport Store, remember, remember_again
 from nsqfast._ext.storage.scan cimport AT_LIMIT, GONE, QueuePlace, Reads, Record, Scan
 
 cdef enum:
@@ -156,6 +156,15 @@ cdef class Backlog(ChannelStore):
     cdef int64_t depth(self) noexcept:
         return <int64_t> self.memory.size + self.disk.reader.depth
 
+    cdef int64_t size(self) noexcept:
+        cdef DiskPosition position = self.disk.position
+        cdef DiskReader reader = self.disk.reader
+        if reader.depth == 0:
+            return self.memory_bytes
+        # A file is as large as it may be, and no more than a record larger.
+        return (self.memory_bytes + (position.write_file - reader.read_file) * self.store.settings.max_bytes_per_file
+                + position.write_position - reader.read_position)
+
     cdef bint put(self, Message *message, bint is_wanted) except -1:
         if has_room(self):
             remember(self, message)
@@ -200,12 +209,12 @@ cdef class Backlog(ChannelStore):
             self.log_return(delivery, 0)
         if (<int64_t> self.memory.size < self.memory_max and self.memory.account.level == 0
                 and self.disk.reader.depth == 0):
-            self.memory.push(<void *> delivery)
+            remember_again(self, delivery)
             return 0
         try:
             return self.store_record(delivery)
         except OSError:
-            self.memory.push(<void *> delivery)
+            remember_again(self, delivery)
         return 0
 
     cdef int store_record(self, Delivery *delivery) except -1:
@@ -333,7 +342,7 @@ cdef class Backlog(ChannelStore):
                 self.logged.unlink(delivery)
                 is_first, delivery.owner = delivery.owner > 0, 0
                 if (is_first and <int64_t> self.memory.size < self.memory_max) or (has_room(self) and count == 0):
-                    self.memory.push(<void *> delivery)
+                    remember_again(self, delivery)
                 else:
                     batch[count] = delivery
                     count += 1
@@ -351,7 +360,7 @@ cdef class Backlog(ChannelStore):
             if is_stored:
                 delivery_free(batch[i])
             else:
-                self.memory.push(<void *> batch[i])
+                remember_again(self, batch[i])
         return 0
 
     cdef Delivery *next_logged(self, int64_t *due_ns) except? NULL:

@@ -105,6 +105,17 @@ class Client(msgspec.Struct, gc=False):
     tls_negotiated_protocol_is_mutual: bool = False
 
 
+class PolicyFigures(msgspec.Struct, gc=False):
+    """The policy that holds for a channel on one nsqd."""
+
+    name: str = ""
+    max_messages: Count | None = None
+    max_bytes: Count | None = None
+    overflow: str = ""
+    max_in_flight: Count | None = None
+    max_rate: float | None = None
+
+
 class ChannelFigures(msgspec.Struct, gc=False):
     """A channel of a topic on one nsqd; the fields are in nsqd's order, which decodes fastest."""
 
@@ -128,6 +139,8 @@ class ChannelStats(ChannelFigures, gc=False):
     zone_local_msg_count: int = 0
     region_local_msg_count: int = 0
     global_msg_count: int = 0
+    policy: PolicyFigures | None = None  # this one and the next only from ours
+    dropped_count: int = 0
     clients: list[Client] | None = None
     e2e_processing_latency: Percentiles | None = None
 

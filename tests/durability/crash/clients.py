@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import random
 import signal
 import time
 from collections import deque
 from typing import TYPE_CHECKING, Self
 
-from support.web import post
+from support.web import post, request
 from support.wire import BARRIER_TOPIC, Client, encode_command, encode_messages
 
 if TYPE_CHECKING:
@@ -68,6 +69,13 @@ class Broker:
         """An operator's request: `ask("/topic/pause", "t")`."""
         target = f"{path}?topic={topic}" + (f"&channel={channel}" if channel else "") + more
         answer = post(self.http, target)
+        assert answer.status == 200, answer
+
+    def limit(self, topic: str, channel: str, max_messages: int) -> None:
+        """A policy lets the channel drop its oldest messages from now on."""
+        definition = {"max_messages": max_messages, "overflow": "drop_head"}
+        policy = {"topic": f"^{topic}$", "channel": f"^{channel}$", "definition": definition}
+        answer = request(self.http, "PUT", "/policies/limit", json.dumps(policy).encode())
         assert answer.status == 200, answer
 
     def prove(self, client: Client) -> None:
@@ -164,12 +172,15 @@ class Publisher:
             self.client.command("PUB", self.topic, body=body)
             self._heard([body])
 
-    def mpub(self, *counts: int, size: int = 0) -> None:
+    def mpub(self, *counts: int, size: int = 0) -> list[bytes]:
+        published = []
         for count in counts:
             bodies = self._bodies(count, size)
             self.ledger.together(bodies)
             self.client.command("MPUB", self.topic, body=encode_messages(bodies))
             self._heard(bodies)
+            published += bodies
+        return published
 
     def defer(self, count: int, delay_ms_max: int) -> None:
         """DPUB, each for a while of its own."""

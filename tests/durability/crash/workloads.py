@@ -235,6 +235,24 @@ def empty(broker: Broker, ledger: Ledger, seed: int) -> None:
             other.pub(10)
 
 
+def limit(broker: Broker, ledger: Ledger, seed: int) -> None:
+    """A policy drops the oldest messages of a channel while more is published; another channel keeps all."""
+    most, count, target = 30, 15, f"{T}:{C}"
+    broker.make(T, C, "all")
+    broker.limit(T, C, most)
+    waiting: list[bytes] = []
+    with Publisher(broker, ledger, T, seed) as publisher:
+        publisher.to(C, "all")
+        for _ in range(10):
+            excess = max(len(waiting) + count - most, 0)
+            going, waiting = waiting[:excess], waiting[excess:]
+            for body in going:
+                ledger.finish_sent(target, body)
+            waiting += publisher.mpub(count)
+            broker.prove(publisher.client)
+            ledger.finish_confirmed(target, *going, by_publish=True)
+
+
 def delete(broker: Broker, ledger: Ledger, seed: int) -> None:
     """Channels and topics go and come again under the same name."""
     for _ in range(4):
@@ -344,6 +362,8 @@ WORKLOADS: dict[str, tuple[Workload, tuple[str, ...]]] = {
     "roll-small-files": (roll, SMALL_FILES),
     "empty": (empty, ()),
     "delete": (delete, ()),
+    "limit": (limit, ()),
+    "limit-small-files": (limit, SMALL_FILES),
     "descriptors": (descriptors, ()),
     "stop": (stop, ()),
     "stop-small-files": (stop, SMALL_FILES),

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+import msgspec
+
 from nsqfast.nsqadmin.cluster.answers import ChannelStats, Client
 from nsqfast.nsqadmin.cluster.model import Channel, Cluster, Node, NodePart, Topic
 from nsqfast.nsqadmin.cluster.probes import Consumer, Consumers
@@ -66,6 +68,7 @@ TABS = {"nodes": "Nodes", "clients": "Clients", "messages": "Messages", "deferre
 PARTS = ("nodes", "clients")  # of the channel's page; messages are pages of their own
 QUANTILES = (0.5, 0.95, 0.99, 1.0)
 NODES_NAMED = 5
+POLICY_SIZE_MAX = 200  # characters that are shown of what a node says of it
 QUANTILES_MAX = 10  # in one of Graphite's pictures
 
 
@@ -528,8 +531,31 @@ DELIVERY: Column[PartFacts] = Column(
 )
 
 
+def policy_text(share: PartFacts) -> str:
+    """`small: max_messages 100, overflow drop_head; 7 dropped`, if a policy holds for the channel there."""
+    if share.stats is None or share.stats.policy is None:
+        return texts.UNKNOWN
+    given = msgspec.structs.asdict(share.stats.policy)
+    name = given.pop("name")
+    limits = ", ".join(f"{key} {value}" for key, value in given.items() if value)
+    dropped = share.stats.dropped_count
+    return f"{name}: {limits}{f'; {texts.count(dropped)} dropped' if dropped else ''}"[
+        :POLICY_SIZE_MAX
+    ]
+
+
+POLICY: Column[PartFacts] = Column(
+    "policy",
+    "Policy",
+    policy_text,
+    priority=3,
+    can_sort=False,
+    help="The policy that holds for the channel on this node, with its limits",
+)
+
+
 def node_spec(shares: Sequence[PartFacts]) -> TableSpec[PartFacts]:
-    """With latencies and shares of delivery if some node has them."""
+    """With latencies, shares of delivery and policies if some node has them."""
     columns = [*CHANNEL_NODES.columns]
     columns += [
         _latency_column(quantile)
@@ -538,6 +564,8 @@ def node_spec(shares: Sequence[PartFacts]) -> TableSpec[PartFacts]:
     ]
     if any(delivery_text(share) != texts.UNKNOWN for share in shares):
         columns.append(DELIVERY)
+    if any(policy_text(share) != texts.UNKNOWN for share in shares):
+        columns.append(POLICY)
     return replace(CHANNEL_NODES, columns=columns)
 
 
