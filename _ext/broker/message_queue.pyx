@@ -1,7 +1,7 @@
 """How old the oldest message is that waits in a topic or a channel, and what goes when there are too many."""
 
 from nsqfast._ext.core.budget cimport begin_short_part, is_spent
-from nsqfast._ext.core.clock cimport monotonic_ns, wall_ns
+from nsqfast._ext.core.clock cimport wall_ns
 from nsqfast._ext.core.limits cimport DISK_RETRY_NS
 from nsqfast._ext.core.message cimport Delivery
 from nsqfast._ext.storage.engine cimport disk_depth, has_next, take_next
@@ -47,9 +47,9 @@ cdef class MessageQueue(Timed):
         """Drop a part of what is beyond the limits; the rest follows in later turns."""
         cdef Budget budget = begin_short_part()
         try:
-            return 0 if self.drop_some(&budget) else self.rearm(monotonic_ns())
+            return 0 if self.drop_some(&budget) else self.rearm(self.timers.clock.monotonic_ns())
         except OSError:  # the broker's health reports it
-            return self.rearm(monotonic_ns() + DISK_RETRY_NS)
+            return self.rearm(self.timers.clock.monotonic_ns() + DISK_RETRY_NS)
 
     cdef bint drop_some(self, Budget *budget) except -1:
         """False: the part ended first. What a disk has yet to return is dropped when it is there."""

@@ -11,6 +11,7 @@ from nsqfast.errors import OptionsError
 from nsqfast.net import addresses
 from nsqfast.net.addresses import warn_if_open
 from nsqfast.net.tls import TLS_1_2, ServerTls
+from nsqfast.nsqadmin import policies
 from nsqfast.nsqadmin.access.audit import Audit
 from nsqfast.nsqadmin.access.connection import serve
 from nsqfast.nsqadmin.access.identity import ACCESS
@@ -148,6 +149,7 @@ def make_app(app: web.Application, context: Context) -> None:
     site = Site(context)
     site.add_routes(app)
     messages.add_routes(app, context, site)
+    policies.add_routes(app, context, site)
     actions.add_routes(app, context, site.rows_of)
     if context.urls.base:
         move_below(app.router, context.urls.decoded_base)

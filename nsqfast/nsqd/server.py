@@ -134,6 +134,10 @@ class Server:
             self.tls_context = self._read_certificates()
             self._check_authorities()
             self._credentials = read_credentials(options)
+            if options.policy_file:
+                from nsqfast.nsqd.policies import read_file
+
+                read_file(options.policy_file)  # before anything of the folder is touched
             log.info("%s, %s", VERSION_LINE, own_line())
             log.info("ID: %d", options.node_id)
             if options.auth_http_addresses:
@@ -193,8 +197,10 @@ class Server:
             return
         self.tls_context = self.registry.tls_context = context
         self.lookup.credentials = credentials
-        has_files = context is not None or credentials != Credentials()
-        log.info("SIGHUP: %s", "certificates reloaded" if has_files else "nothing to reload")
+        if context is not None or credentials != Credentials():
+            log.info("SIGHUP: certificates reloaded")
+        elif not self.options.policy_file:
+            log.info("SIGHUP: nothing to reload")
 
     def status(self) -> str:
         """Where it listens."""

@@ -22,7 +22,10 @@ SAFE = {"GET", "HEAD", "OPTIONS"}
 FOR_ALL = {("POST", "/login"), ("POST", "/logout")}
 # A new route has to be named in one of these.
 OPEN_READS = {"/login", "/ping", "/livez", "/readyz", "/static/x/x", "/ui/theme"}
-ADMIN_READS = {"/audit", "/ui/effect", "/ui/actions/x", "/ui/messages/changes/x", "/config/x"}
+ADMIN_READS = {
+    *("/audit", "/policies", "/ui/policies", "/ui/effect", "/ui/actions/x"),
+    *("/ui/messages/changes/x", "/config/x"),
+}
 VIEWER_READS = {
     *("/", "/topics", "/topics/x", "/topics/x/x", "/nodes", "/nodes/x", "/lookup", "/counter"),
     *("/problems", "/messages", "/topics/x/x/messages", "/topics/x/x/deferred"),

@@ -193,6 +193,16 @@ def test_those_of_a_file_are_read_again_and_not_changed_here(tmp_path):
     assert not (folder / "policies.json").exists()
 
 
+def test_a_start_with_a_bad_file_is_refused(tmp_path):
+    file = tmp_path / "policies.toml"
+    for content in (FILE % 0, "x =", '[[policy]]\nname = "a"\n' * 2):
+        file.write_text(content)
+        with pytest.raises(AssertionError, match="failed to instantiate nsqd - --policy-file: "):
+            start_nsqd("nsqfast", tmp_path, f"--policy-file={file}")
+    with pytest.raises(AssertionError, match="cannot be read - "):
+        start_nsqd("nsqfast", tmp_path, f"--policy-file={tmp_path}/none")
+
+
 def test_many_at_once_and_many_topics(broker):
     for number in range(300):
         make_topic(broker, f"t{number}", "c")

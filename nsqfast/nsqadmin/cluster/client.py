@@ -104,6 +104,10 @@ class Upstream:
         """Like `get`; over a connection of its own, and never sent twice."""
         return await self._ask("POST", address, path, body)
 
+    async def command(self, method: str, address: str, path: str, body: bytes) -> Body:
+        """Like `post`, by another method."""
+        return await self._ask(method, address, path, body)
+
     async def get_url(self, url: str) -> Body:
         """Like `get`, with a whole URL, for servers that are not nodes."""
         given = await self.get_whole(url, {})

@@ -54,13 +54,14 @@ SECTIONS = (
     ("topics", "Topics", "/topics"),
     ("nodes", "Nodes", "/nodes"),
     ("problems", "Problems", "/problems"),
+    ("policies", "Policies", "/policies"),
     ("audit", "Audit", "/audit"),
 )
 MORE = (("lookup", "Lookup", "/lookup"), ("counter", "Counter", "/counter"))  # at the foot
 THEMES = ("auto", "light", "dark")
 THEME_COOKIE = "nsqadmin_theme"
 YEAR_S = 365 * 86400
-FOR_ADMINS = {page.section for page in PAGES if page.is_for_admins}
+FOR_ADMINS = {page.section for page in PAGES if page.is_for_admins} | {"policies"}
 
 
 class Site:

@@ -537,6 +537,7 @@ def policy_text(share: PartFacts) -> str:
         return texts.UNKNOWN
     given = msgspec.structs.asdict(share.stats.policy)
     name = given.pop("name")
+    given["max_rate"] = given["max_rate"] and f"{given['max_rate']:g}"
     limits = ", ".join(f"{key} {value}" for key, value in given.items() if value)
     dropped = share.stats.dropped_count
     return f"{name}: {limits}{f'; {texts.count(dropped)} dropped' if dropped else ''}"[
