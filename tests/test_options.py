@@ -315,6 +315,7 @@ def test_every_flag_of_nsqd_is_there_and_has_help():
             "max-channels-per-topic",
             "max-defer",
             "min-free-disk",
+            "policy-file",
             "registration-secret-file",
         )
     ]

@@ -23,6 +23,7 @@ PAGES = {
     "counter": "/counter",
     "problems": "/problems",
     "audit": "/audit",
+    "policies": "/policies?edit=orders",
     "not-found": "/topics/order",
 }
 

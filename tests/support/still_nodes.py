@@ -9,6 +9,7 @@ from nsqfast.nsqadmin.cluster.answers import ChannelStats, NsqdStats, TopicStats
 from nsqfast.nsqadmin.cluster.client import UpstreamError
 from nsqfast.nsqadmin.cluster.model import NodeState
 from nsqfast.nsqadmin.messages.peek import Peeked
+from nsqfast.nsqadmin.policies import GivenPolicy, NodePolicies
 from support.admin_messages import peek
 
 if TYPE_CHECKING:
@@ -25,11 +26,13 @@ class StillNodes:
         self.asked_count = self.failed_count = 0
 
     async def read(self, address: str, path: str, kind: type[Any]) -> Any:
-        """/stats of one topic, or what waits."""
+        """/stats of one topic, its policies, or what waits."""
         if kind is Peeked:
             return peek(address, path)
-        assert kind is NsqdStats
         self._check_up(address, path)
+        if kind is NodePolicies:
+            return NodePolicies([GivenPolicy("orders", "^orders", None, 0, {"max_bytes": 1 << 30})])
+        assert kind is NsqdStats
         names = parse_qs(urlsplit(path).query)
         topic = self._poller.cluster.topics.get(names["topic"][0])
         wanted = names.get("channel", [""])[0]
