@@ -186,10 +186,11 @@ cdef class Takeover:
             while self.place < self.end:
                 self.pass_to(self.channels[self.place], now_ns)
                 self.place += 1
-            if self.end:
-                return self.end_first(self.count)
         except OSError:
             pass
+        else:
+            if self.end:
+                return self.end_first(self.count)
         for i in range(self.count):
             if self.has_deferred:
                 self.deferred.push(self.batch[i])

@@ -32,7 +32,6 @@ NODES_AT_ONCE = 32
 ROWS_MAX = 500
 TEXT_SIZE_MAX = 200  # characters of what a node says, in one place
 CHANGES_SHOWN = 20
-DROPS = "drop_head"
 CANNOT = "it has no policies: only nsqfast-nsqd does"
 Definition = dict[str, int | float | str]
 
@@ -54,20 +53,11 @@ class NodePolicies(msgspec.Struct):
     read_only: bool = False
 
 
-class Effect(msgspec.Struct):
-    """What a policy means for a queue; the rest of its definition is not read."""
-
-    name: str = ""
-    overflow: str = ""
-
-
 class QueueChange(msgspec.Struct):
-    """A queue for which something else holds."""
+    """A queue for which something else holds; what that is is not read."""
 
     topic: str
     channel: str = ""
-    before: Effect | None = None
-    after: Effect | None = None
     beyond: Count = 0  # so many messages wait there above the limit
 
 
@@ -75,17 +65,12 @@ class NodeChanges(msgspec.Struct):
     """The answer of one nsqd to a change, or to a trial."""
 
     changed: Count = 0
-    changes: list[QueueChange] = msgspec.field(default_factory=list)
-
-    @property
-    def dropped(self) -> int:
-        """So many messages go at once."""
-        changes = [one for one in self.changes if one.after and one.after.overflow == DROPS]
-        return sum(one.beyond for one in changes)
+    dropping: Count = 0  # so many of these queues drop their oldest messages from now on
+    changes: list[QueueChange] = msgspec.field(default_factory=list)  # the first ones
 
 
 class PolicyOrder(msgspec.Struct):
-    """The body. `definition` is an object, or its JSON; `confirm` the name, if messages are dropped at once."""
+    """The body. `definition` is an object, or its JSON; `confirm` the name, if messages may be dropped."""
 
     name: str
     do: Literal["try", "put", "try_delete", "delete"]
@@ -142,7 +127,7 @@ class Told:
 
     def to_json(self) -> dict[str, Any]:
         told = msgspec.to_builtins(self.result)
-        told |= {"changed": self.changes.changed, "dropped": self.changes.dropped}
+        told |= {"changed": self.changes.changed, "dropping": self.changes.dropping}
         shown = self.changes.changes[:CHANGES_SHOWN]
         queues = [
             {"topic": one.topic, "channel": one.channel, "beyond": one.beyond} for one in shown
@@ -197,14 +182,15 @@ class PolicyPages:
         return answer_json({"nodes": nodes})
 
     async def change(self, request: web.Request) -> web.Response:
-        """Serve POST /ui/policies, JSON or the page's form: 409 if it drops messages that nobody confirmed."""
+        """Serve POST /ui/policies, JSON or the page's form: 409 if it may drop messages and nobody confirmed that."""
         order = await read_body(request, PolicyOrder)
         check_name(order.name, "policy")
         body = order.body()
-        if order.do == "put" and order.confirm != order.name:
+        if not order.is_trial and order.confirm != order.name:
             tried = await self._tell_all(order, body, is_trial=True)
-            if dropped := sum(told.changes.dropped for told in tried):
-                text = f"It drops {texts.count_with_noun(dropped, 'message')} at once: type its name to confirm."
+            if dropping := sum(told.changes.dropping for told in tried):
+                queues = texts.count_with_noun(dropping, "queue")
+                text = f"The oldest messages of {queues} may go at once: type its name to confirm."
                 return await self._answer_change(request, order, tried, text, 409)
         told = await self._tell_all(order, body, is_trial=order.is_trial)
         if not order.is_trial:

@@ -86,7 +86,8 @@ async def delete(policies: "Policies", request: Request) -> Response:
 
 def _show_changes(changes: "list[Change]") -> Response:
     shown = [change.show() for change in changes[:CHANGES_MAX]]
-    return json_answer({"changed": len(changes), "changes": shown})
+    dropping = sum(change.drops for change in changes)
+    return json_answer({"changed": len(changes), "dropping": dropping, "changes": shown})
 
 
 def _is_trial(policies: "Policies", request: Request) -> bool:

@@ -227,6 +227,11 @@ class Change:
     after: Policy | None
     beyond: int  # so many messages wait there above the new limit
 
+    @property
+    def drops(self) -> bool:
+        """Whether the oldest messages go from now on, wherever there are too many."""
+        return self.after is not None and self.after.definition.get("overflow") == _DROP
+
     def show(self) -> dict[str, Any]:
         """For answers."""
         shown: dict[str, Any] = {"topic": self.topic}

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nsqfast._ext.broker.registry import Registry
@@ -246,7 +247,7 @@ class Server:
             registry.durability.store.health, folder, self.options.min_free_disk
         )
         registry.topics.on_change = self._changed
-        if self.options.policy_file or os.path.lexists(os.path.join(folder, POLICIES_NAME)):  # noqa: PTH118
+        if self.options.policy_file or os.path.lexists(Path(folder, POLICIES_NAME)):
             self.load_policies()
 
     def load_policies(self) -> "Policies":
@@ -255,8 +256,8 @@ class Server:
             # Imported late, so that a broker without them starts without regular expressions of Go's kind.
             from nsqfast.nsqd.policies import Policies
 
-            folder = self.options.data_path or os.getcwd()  # noqa: PTH109 - shown as text
-            self._policies = Policies(self.registry.topics, folder, self.options.policy_file)
+            folder, file = self.options.data_path or ".", self.options.policy_file
+            self._policies = Policies(self.registry.topics, folder, file)
             self._policies.load()
         return self._policies
 

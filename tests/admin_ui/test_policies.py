@@ -3,8 +3,7 @@
 import pytest
 from playwright.sync_api import expect
 
-from nsqfast.nsqadmin.options import Options
-from support.access import Running
+from nsqadmin.test_commit_log import start_admin
 from support.admin import text_of
 from support.server import start_nsqd
 from support.waiting import wait_until
@@ -30,12 +29,8 @@ def brokers(tmp_path_factory):
 
 
 def test_a_policy_is_tried_set_and_removed(brokers, page, watch, visiting, axe):
-    options = Options(
-        http_address="127.0.0.1:0",
-        nsqd_http_addresses=[text_of(broker.http) for broker in brokers],
-        poll_interval_ns=100_000_000,
-    )
-    with visiting(Running(options)) as admin:
+    addresses = [text_of(broker.http) for broker in brokers]
+    with visiting(start_admin(*addresses)) as admin:
         wait_until(
             lambda: len(get(admin.http, "/ui/policies").json()["nodes"]) == 2, "both are known"
         )
@@ -53,7 +48,7 @@ def test_a_policy_is_tried_set_and_removed(brokers, page, watch, visiting, axe):
         expect(told).to_contain_text("orders/audit 1")
         assert look(page, axe) == []
         page.get_by_role("button", name="Set it", exact=True).click()
-        expect(page.get_by_role("alert")).to_contain_text("drops 2 messages at once")
+        expect(page.get_by_role("alert")).to_contain_text("of 2 queues may go at once")
         assert all("409" in fault for fault in watch.take_faults())
         page.get_by_label("type its name").fill("newest")
         page.get_by_role("button", name="Set it", exact=True).click()

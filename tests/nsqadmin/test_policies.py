@@ -5,8 +5,8 @@ from urllib.parse import urlencode
 
 import pytest
 
-from nsqfast.nsqadmin.options import Options
-from support.access import FORM, Running
+from nsqadmin.test_commit_log import start_admin
+from support.access import FORM
 from support.admin import text_of
 from support.fake_stats import FakeStats
 from support.server import start_nsqd
@@ -17,15 +17,6 @@ HOSTILE = '<img src=x onerror="alert(1)">' * 99
 
 
 DROP = {"max_messages": 2, "overflow": "drop_head"}
-
-
-def start_admin(*addresses):
-    options = Options(
-        http_address="127.0.0.1:0",
-        nsqd_http_addresses=list(addresses),
-        poll_interval_ns=100_000_000,
-    )
-    return Running(options)
 
 
 def wait_for_nodes(admin, count):
@@ -75,22 +66,30 @@ def test_a_policy_is_set_on_all_nodes_and_removed(two):
     tried = change(admin, "try", topic="^t$", definition=DROP)
     assert tried.status == 200
     queues = [{"topic": "t", "channel": channel, "beyond": len(channel)} for channel in ("", "c")]
-    told = {"ok": True, "text": "", "changed": 2, "dropped": 1, "queues": queues}
+    told = {"ok": True, "text": "", "changed": 2, "dropping": 2, "queues": queues}
     assert results(tried) == {text_of(broker.http): told for broker in (a, b)}
     assert (names(a), names(b)) == ([], [])
     # It drops messages, which somebody has to want.
     refused = change(admin, "put", topic="^t$", definition=DROP)
     assert refused.status == 409
-    assert "drops 2 messages at once" in refused.json()["message"]
+    assert "of 4 queues may go at once" in refused.json()["message"]
     assert (names(a), depth(a)) == ([], 3)
     assert change(admin, "put", topic="^t$", definition=DROP, confirm="p").status == 200
     assert (names(a), names(b), depth(a), depth(b)) == (["p"], ["p"], 2, 2)
     assert "on all nodes" in get(admin.http, "/policies").body.decode()
-    # What drops nothing needs no word.
-    more = {"max_messages": 9, "overflow": "drop_head"}
+    # A limit in bytes drops, too; what refuses instead needs no word.
+    small = {"max_bytes": 1, "overflow": "drop_head"}
+    assert change(admin, "put", topic="^t$", definition=small).status == 409
+    assert (depth(a), depth(b)) == (2, 2)
+    more = {"max_messages": 9}
     assert change(admin, "put", topic="^t$", definition=json.dumps(more)).status == 200
     known = get(admin.http, "/ui/policies").json()["nodes"]
     assert {node["policies"][0]["definition"]["max_messages"] for node in known.values()} == {9}
+    # Its end may let another one hold, which drops.
+    below = {"topic": "t", "priority": -1, "definition": DROP}
+    request(a.http, "PUT", "/policies/below", json.dumps(below).encode())
+    assert change(admin, "delete").status == 409
+    request(a.http, "DELETE", "/policies/below")
     removed = change(admin, "try_delete")
     assert [one["changed"] for one in removed.json()["results"]] == [2, 2]
     assert names(a) == ["p"]

@@ -53,6 +53,7 @@ def test_a_policy_holds_at_once_and_for_what_comes(broker):
     effect = {"name": "small", "max_messages": 2}
     assert answer.json() == {
         "changed": 2,
+        "dropping": 0,
         "changes": [
             {"topic": "orders", "before": None, "after": effect},
             {"topic": "orders", "channel": "c", "before": None, "after": effect},
@@ -105,12 +106,14 @@ def test_a_trial_changes_nothing(broker, tmp_path):
     answer = put(broker, "p", topic="t", definition=drop, dry_run=True)
     change = {"topic": "t", "channel": "c", "before": None, "after": {"name": "p", **drop}}
     assert answer.json()["changes"][1] == change | {"beyond": 3}
+    assert answer.json()["dropping"] == 2
     assert get(broker.http, "/policies").json()["policies"] == []
     assert limit_of(broker, "t") is None
     assert topic_stats(broker.http, "t")["channels"]["c"]["depth"] == 5
     assert not (tmp_path / "policies.json").exists()
     assert put(broker, "p", topic="nothing", definition=drop, dry_run=True).json() == {
         "changed": 0,
+        "dropping": 0,
         "changes": [],
     }
 
