@@ -66,6 +66,7 @@ cdef class Picker:
     PEEK_SCAN_MAX messages.
 
         while not picker.is_over:
+            if picker.must_wait: wait for a while
             if picker.needs_thread: picker.search(), in a thread
             picker.go_on(), and let others go on
     """
@@ -151,6 +152,11 @@ cdef class Picker:
     @property
     def is_over(self):
         return self.phase == OVER
+
+    @property
+    def must_wait(self):
+        """Whether the commit log is behind: it would not have room for what is changed now."""
+        return self.channel.store.must_wait()
 
     @property
     def needs_thread(self):

@@ -31,6 +31,8 @@ from nsqfast.wire.refusals import NotTakenError
 
 # Of a request that searches ready messages. Others are examined to the end.
 PART_S = 1.0
+# After which it is looked again whether the commit log has room.
+LOG_WAIT_S = 0.002
 EMPTY = text_answer("")
 EXITING = error_answer(503, "EXITING")
 MESSAGE_NOT_FOUND = error_answer(404, "MESSAGE_NOT_FOUND")
@@ -148,6 +150,8 @@ class MessageChanges:
             due_s, ticket = time.perf_counter() + PART_S, 0
             try:
                 while not picker.is_over:
+                    if picker.must_wait:
+                        await asyncio.sleep(LOG_WAIT_S)
                     if picker.needs_thread:
                         await loop.run_in_executor(None, picker.search)
                     picker.go_on()

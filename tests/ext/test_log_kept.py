@@ -9,6 +9,7 @@ import select
 import shutil
 
 import pytest
+from nsqfast._ext.broker.picker import Picker
 from nsqfast._ext.core.clock import now
 from nsqfast._ext.dev.probes import fix_parts, let_pass, shift_wall
 
@@ -139,6 +140,66 @@ def test_attempts_of_what_came_back(folder, open_scene, mode, memory):
     # A clean stop counts the delivery that it cuts short, too.
     scene = open_scene(mode, mem_queue_size=memory)
     assert sorted(scene.consumer().take(3)) == [(body, count + 1) for body, count in expected]
+
+
+@pytest.mark.parametrize("delay_ms", [0, 10])
+@pytest.mark.parametrize("mode", MODES)
+def test_more_comes_back_at_once_than_the_log_takes(folder, open_scene, mode, delay_ms):
+    """A checkpoint has seen the records in files: those that the log did not take over stay there."""
+    bodies = [b"%02d" % number + bytes(200_000) for number in range(30)]
+    flags = {"mem_queue_size": 0}
+
+    def work(scene):
+        scene.channel()
+        scene.publish(*bodies)
+        make_checkpoint(scene)
+        scene.registry.durability.store.on_checkpoint = None
+        taker = scene.consumer()
+        for body in taker.bodies(30):
+            taker.requeue(body, delay_ms)
+        assert scene.registry.durability.store.log_figures()["missed_count"]
+        scene.commit()
+        scene.registry.timers.run(let_pass(SECOND_NS))
+        taken = taker.bodies(30)
+        taker.finish(*taken[3:])
+        scene.commit()
+        for body in taken[:3]:
+            taker.requeue(body)
+            scene.commit()
+        return [body[:2].decode() for body in taken[:3]]
+
+    left = play_killed(folder, mode, work, **flags)
+    scene = open_scene(mode, **flags)
+    assert scene.counts() == (3, 0, 0)
+    assert sorted(body[:2].decode() for body in scene.consumer().bodies(3)) == sorted(left)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_more_is_requeued_on_disk_than_the_log_takes(folder, open_scene, mode):
+    def work(scene):
+        channel = scene.channel()
+        scene.publish(*[b"%02d" % number + bytes(200_000) for number in range(30)])
+        make_checkpoint(scene)
+        scene.registry.durability.store.on_checkpoint = None
+        picker, waits = Picker(channel, "ready", "requeue"), 0
+        while not picker.is_over:
+            if picker.must_wait:
+                waits += 1
+                run_turn(scene.registry, 0.05)
+                continue
+            if picker.needs_thread:
+                picker.search()
+            picker.go_on()
+        assert waits
+        scene.commit()
+        assert picker.changed == 30
+        assert scene.registry.durability.store.log_figures()["missed_count"] == 0
+        taker = scene.consumer()
+        taker.finish(*taker.bodies(30)[1:])
+        scene.commit()
+
+    play_killed(folder, mode, work, mem_queue_size=0)
+    assert open_scene(mode, mem_queue_size=0).counts() == (1, 0, 0)
 
 
 @pytest.mark.parametrize("memory", [0, 1000])

@@ -181,7 +181,7 @@ cdef class Backlog(ChannelStore):
             return self.store_new(delivery) if is_stored else 0
         if self.log is not None:
             self.log_return(delivery, kept_due(wall_ns() + delay_ns, delivery.is_told))
-            return self.store_attempts(delivery) if is_stored else 0
+            return self.store_attempts(delivery) if is_stored and delivery.ordinal == 0 else 0
         return self.store_attempts(delivery) if delivery.ordinal else 0
 
     cdef int store_new(self, Delivery *delivery) except -1:
@@ -207,6 +207,10 @@ cdef class Backlog(ChannelStore):
         delivery.owner = 0
         if self.log is not None:
             self.log_return(delivery, 0)
+            if delivery.ordinal:
+                # Had it another record now, a start would find the old one, too.
+                remember_again(self, delivery)
+                return 0
         if (<int64_t> self.memory.size < self.memory_max and self.memory.account.level == 0
                 and self.disk.reader.depth == 0):
             remember_again(self, delivery)
@@ -317,7 +321,8 @@ cdef class Backlog(ChannelStore):
     # What the log has of it
 
     cdef int log_return(self, Delivery *delivery, int64_t due_ns) except -1:
-        """A message comes back. One in a file is kept by the log from now on, with its attempts, not by the file."""
+        """A message comes back. One in a file is kept by the log from now on, with its attempts, not by the file; as
+        long as it has an ordinal the log had no room for it."""
         if delivery.ordinal == 0:
             if self.checkpoint is not None:
                 self.checkpoint.keep(delivery.message, delivery.attempts, due_ns)
@@ -576,6 +581,7 @@ cdef class BacklogScan(DiskScan):
             raise MemoryError
         try:
             if self.backlog.log is not None:
+                self.backlog.log.log.admit(2, message.size)
                 self.backlog.log.take_over(message, record.index, record.attempts, 0)
             disk.writer.move(record.index + disk.reader.shift, message, record.attempts, False)
         finally:
