@@ -100,7 +100,7 @@ cdef class Checkpoints(Timed):
             queue.cursor = NULL
         self.queue.backlog.checkpoint = None
         self.queue, self.queues = None, []
-        return self.running.end_queue()
+        return 0
 
     # What a queue has, a part in each call: False as long as there is more
 

@@ -271,9 +271,9 @@ cdef class Checkpoint:
     cdef void add_stored(self, uint64_t ordinal, int64_t due_ns, bint is_told) noexcept
     # One that has no record. due_ns: as the storage keeps it.
     cdef void keep(self, Message *message, uint16_t attempts, int64_t due_ns) noexcept
-    # Whether the part ends behind a message of that size; then the queue is_parted.
+    # Whether the part ends behind a message of that size.
     cdef bint ends_part(self, Budget *budget, uint64_t size) except -1
-    cdef int end_queue(self) except -1
+    # Something may have happened between two parts, and there are more.
     cdef bint is_parted
     # Ready messages were taken out, so that others moved up in the memory.
     cdef bint has_moved

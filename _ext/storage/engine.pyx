@@ -300,9 +300,6 @@ cdef class Checkpoint:
     cdef bint ends_part(self, Budget *budget, uint64_t size) except -1:
         pass
 
-    cdef int end_queue(self) except -1:
-        pass
-
     cdef bint finish(self, Budget *budget) except -1:
         pass
 

@@ -239,6 +239,26 @@ def test_a_channel(folder, open_scene, seed):
     judge(open_scene(mode, **options), result)
 
 
+def test_a_publish_between_two_channels(folder, open_scene):
+    """It is synced before the checkpoint counts: a power failure must not leave it in one of them alone."""
+    scene = open_scene("interval")
+    scene.channel("b")
+    scene.channel("c")
+    store = scene.registry.durability.store
+    synced_s = store.log_figures()["commit_times"].sum_s
+    store.on_checkpoint(0)
+    for parts in range(WAIT_S * 1000):
+        with small_parts(1):
+            scene.registry.timers.run(let_pass(0))
+        if (folder / "nsqd.commitlog" / "carried").exists():
+            break
+        if parts == 1:  # the topic was shown, and a channel
+            scene.producer.send(b"PUB t\n" + sized(b"between"))
+        run_turn(scene.registry, 0.0001)
+    assert scene.counts("b") == scene.counts("c") == (1, 0, 0)
+    assert store.log_figures()["commit_times"].sum_s > synced_s
+
+
 @pytest.mark.parametrize("seed", seeds("parts of a topic", 6))
 def test_a_topic_that_gets_a_channel(folder, open_scene, seed):
     dice = random.Random(seed)

@@ -19,7 +19,9 @@ cdef class DiskCheckpoint(Checkpoint):
     cdef str folder
     cdef OpenFile *file
     cdef int64_t begun_ns
-    cdef uint64_t begun              # the batch that was being filled at the beginning
+    cdef uint64_t begun              # the batch from which on the log is needed after it
+    cdef uint64_t begun_batch        # the one that was being filled then, ...
+    cdef uint64_t begun_count        # ... and the records that it had
     cdef uint64_t log_end            # the batch up to which the log has to be on disk
     cdef uint64_t ticket             # of the fsyncs that it waits for
     cdef list places                 # (Backlog, index, file, position): where each began

@@ -6,10 +6,10 @@
 A queue is shown in parts of a turn each, and the broker goes on between them. Its place is that of the first part: a
 start repeats the records of the log behind it. What they say of a message may be in `carried`, too, or a part of it, so
 they are such that repeating one changes nothing; and nothing is missing in `carried` that they need, because a message
-that comes back, or goes to a file, between two parts is shown at once. Where it took more than one part the log has to
-be on disk up to the last before `carried` counts. A topic comes before its channels, so that nothing is in neither of
-them that is on its way from it to them. Until the next checkpoint the files stay that a queue had at this one, and what
-was written to them later is cut off by a start, which finds it in the log.
+that comes back, or goes to a file, between two parts is shown at once. Where something happened between two parts, of
+one queue or of two, the log has to be on disk up to the last before `carried` counts. A topic comes before its
+channels, so that nothing is in neither of them that is on its way from it to them. Until the next checkpoint the files
+stay that a queue had at this one, and what was written to them later is cut off by a start, which finds it in the log.
 """
 
 from libc.errno cimport EIO, ENOMEM, errno
@@ -59,6 +59,7 @@ cdef class DiskCheckpoint(Checkpoint):
         cdef char *head
         self.log, self.syncer, self.folder = event_log, syncer, folder
         self.begun_ns = monotonic_ns()
+        self.begun_batch, self.begun_count = event_log.ring.filling, event_log.ring.count
         self.begun = event_log.needed_by_mpubs()
         event_log.forget_mpubs()
         self.places = []
@@ -82,7 +83,7 @@ cdef class DiskCheckpoint(Checkpoint):
         cdef Backlog backlog = <Backlog> queue if isinstance(queue, Backlog) else None
         cdef bytes name
         cdef char *out
-        self.is_parted = False
+        self.is_parted |= self.log.ring.filling != self.begun_batch or self.log.ring.count != self.begun_count
         self.backlog = backlog if backlog is not None and backlog.log is not None else None
         if self.backlog is None:
             return False
@@ -171,13 +172,6 @@ cdef class DiskCheckpoint(Checkpoint):
         self.is_parted = True
         return True
 
-    cdef int end_queue(self) except -1:
-        """What is in the batch that is being filled may be needed, if it has something."""
-        if self.is_parted:
-            self.log_end = max(self.log_end, self.log.ring.filling - (self.log.ring.count == 0))
-        self.is_parted = False
-        return 0
-
     # The file
 
     cdef char *put(self, uint8_t kind, uint16_t extra, uint32_t subject, size_t size) except NULL:
@@ -223,6 +217,10 @@ cdef class DiskCheckpoint(Checkpoint):
     cdef int end_file(self) except -1:
         cdef char *tail
         self.put_mpubs()
+        if self.is_parted:
+            # What is in the batch that is being filled may be needed, if it has something.
+            self.log_end = max(self.log_end, self.log.ring.filling - (self.log.ring.count == 0))
+            self.is_parted = False
         self.write()
         tail = self.room(TAIL_SIZE)
         put_number(tail, self.written)
