@@ -115,6 +115,8 @@ cdef enum:
     PEEK_COUNT_MAX = 100
     # Messages of that state that are skipped before them.
     PEEK_OFFSET_MAX = 10000
+    # Steps of a calendar of what is deferred: hours of 90 days.
+    CALENDAR_STEPS_MAX = 2160
     # Messages examined: some milliseconds of the loop.
     PEEK_SCAN_MAX = 10000
     # Bytes of bodies searched.

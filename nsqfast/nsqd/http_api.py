@@ -189,6 +189,7 @@ def _routes(
         ("POST", "/unclean_start/acknowledge", operators(admin.acknowledge, need="everything")),
         ("POST", "/client/disconnect", operators(admin.disconnect_client, need="everything")),
         ("GET", "/channel/peek", Route(peek.peek_channel, need="channel")),
+        ("GET", "/channel/deferred", Route(peek.show_calendar, need="channel")),
         ("POST", "/channel/messages/requeue", operators(change("requeue"), need="channel")),
         ("POST", "/channel/messages/drop", operators(change("drop"), need="channel")),
         # They publish to another topic.

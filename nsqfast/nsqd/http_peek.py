@@ -10,10 +10,12 @@ import hashlib
 import hmac
 import re
 import secrets
+import time
 from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Any
 
+from nsqfast._ext.broker.calendar import STEPS_MAX, DeferralCalendar
 from nsqfast._ext.broker.channel import Channel
 from nsqfast._ext.broker.message_queue import MessageQueue
 from nsqfast._ext.broker.registry import Registry
@@ -31,6 +33,7 @@ from nsqfast.net.http_reply import (
     VERSION_HEADER,
     HttpError,
     encode_json,
+    json_answer,
     parameters,
     topic_and_channel_name,
     topic_name,
@@ -43,6 +46,10 @@ ANSWER_SIZE_MAX = 2 << 20
 # Each may hold LIMIT_MAX bodies' pieces, and a thread while it reads the disk.
 PEEKS_MAX = 4
 SINCE_MAX = 2**63 - 1
+NS = 10**9
+# Of a calendar: a day in hours, and no step longer than a deferral.
+STEP_DEFAULT_S, STEPS_DEFAULT = 3600, 24
+STEP_MAX_S = 90 * 86400
 
 _NUMBER = re.compile(r"[0-9]{1,19}")
 
@@ -127,6 +134,37 @@ class Peek:
         values = parameters(request)
         topic = self._topic(topic_name(values))
         return self._show(topic, {"topic": topic.name}, values, ("ready",))
+
+    def show_calendar(self, request: Request) -> Awaitable[Response]:
+        """JSON of how many of a channel's deferred messages are due in which step of time; see docs/PEEK.md."""
+        values = parameters(request)
+        channel = self.channel(values)
+        step_s = _read_number(values, "step", STEP_DEFAULT_S, 1, STEP_MAX_S)
+        count = _read_number(values, "count", STEPS_DEFAULT, 1, STEPS_MAX)
+        now_s = time.time_ns() // NS
+        first_s = _read_number(values, "first", now_s - now_s % step_s, 0, SINCE_MAX // NS)
+        return self._count(channel, first_s, step_s, count)
+
+    async def _count(self, channel: Channel, first_s: int, step_s: int, count: int) -> Response:
+        async with self.turns:
+            taken_ns, is_over = time.time_ns(), False
+            calendar = DeferralCalendar(channel, first_s * NS, step_s * NS, count)
+            while not is_over:
+                is_over = calendar.go_on()
+                await asyncio.sleep(0)
+        return json_answer(
+            {
+                "topic": channel.topic_name,
+                "channel": channel.name,
+                "taken_at": taken_ns,
+                "deferred_count": channel.deferred_count,
+                "step": step_s,
+                "first": first_s,
+                "counts": calendar.counts,
+                "later": calendar.later_count,
+                "last_due": calendar.last_ns or None,
+            }
+        )
 
     def channel(self, values: dict[str, str]) -> Channel:
         """The channel of the parameters; HttpError."""

@@ -182,6 +182,27 @@ def test_bodies_of_every_kind_come_as_they_are_and_are_text_in_the_page(cluster,
     assert bytes.fromhex("".join(row[10:57] for row in rows)) == BODIES["binary"]
 
 
+def test_when_deferred_messages_are_due(cluster, admin):
+    """Of all nodes together, and how many of these cannot say it."""
+    topic = "calendar"
+    fill(cluster, admin, topic, [b"soon"], defer=600_000)
+    publish(cluster, topic, [b"soon", b"late"], on=1, defer=600_000)
+    publish(cluster, topic, [b"in days"], on=1, defer=3_600_000)
+    publish(cluster, topic, [b"of Go"], on=2, defer=3_500_000)
+
+    def shown(by):
+        page = page_of(admin, f"/topics/{topic}/c/deferred?by={by}")
+        rows = re.findall(r'<th scope="row">.*?</th><td class="num">(\d+)</td></tr>', page)
+        assert "2 of 3 nodes can say it" in page
+        assert page.count("<rect") == len(rows)
+        return [int(row) for row in rows]
+
+    assert shown("minutes") == [3, 1]
+    assert sum(shown("hours")) == 4
+    assert sum(shown("days")) == 4
+    assert sum(shown("nonsense")) == 4
+
+
 def test_go_node_is_explained_and_is_no_error(cluster, admin, audit_path):
     topic = "explained"
     fill(cluster, admin, topic, [b"x"], on=2)

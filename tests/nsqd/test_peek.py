@@ -4,6 +4,7 @@ import asyncio
 import base64
 import os
 import threading
+import time
 import weakref
 from urllib.parse import quote_from_bytes
 
@@ -213,6 +214,55 @@ def test_a_filter_is_of_bytes(broker, topic):
     assert (len(found["messages"]), found["next_offset"], found["is_complete"]) == (2, 2, False)
     found = peek(broker, topic, filter="a", offset=2)
     assert texts(found) == ["a b", "a+b"]
+
+
+def calendar(broker, topic, **wanted):
+    query = "".join(f"&{name}={value}" for name, value in wanted.items())
+    return get(broker.http, f"/channel/deferred?topic={topic}&channel=c{query}")
+
+
+@pytest.mark.parametrize("kept", [100, 1500], ids=["in memory", "on disk"])
+def test_a_calendar_of_what_is_deferred(broker, topic, kept):
+    """Beyond a thousand they are on disk alone."""
+    publish(broker, topic, *[b"%d" % number for number in range(kept)], defer_ms=HOUR_MS)
+    publish(broker, topic, b"soon", defer_ms=60_000)
+    publish(broker, topic, b"late", defer_ms=HOUR_MS // 2)
+    first = time.time_ns() // 10**9
+    answer = calendar(broker, topic, step=1000, count=3, first=first)
+    assert answer.status == 200
+    found = answer.json()
+    taken_at, last_due = found.pop("taken_at"), found.pop("last_due")
+    assert found == {
+        "topic": topic,
+        "channel": "c",
+        "deferred_count": kept + 2,
+        "step": 1000,
+        "first": first,
+        "counts": [1, 1, 0],
+        "later": kept,
+    }
+    assert taken_at >= first * 10**9
+    assert 0 < last_due - taken_at <= HOUR_MS * 10**6
+    # What is due before the first step counts there.
+    found = calendar(broker, topic, step=600, count=1, first=first + 1801).json()
+    assert (found["counts"], found["later"]) == ([2], kept)
+    found = calendar(broker, topic).json()
+    assert (found["step"], len(found["counts"]), sum(found["counts"])) == (3600, 24, kept + 2)
+    assert found["first"] % 3600 == 0
+    assert counts(broker, topic)["deferred_count"] == kept + 2
+
+
+def test_a_calendar_of_nothing_and_what_is_refused_of_one(broker, topic):
+    assert calendar(broker, topic).json()["last_due"] is None
+    for name, value in (
+        *(("step", "0"), ("step", "7776001"), ("count", "0"), ("count", "2161")),
+        *(("first", "-1"), ("first", "x"), ("count", "")),
+    ):
+        answer = calendar(broker, topic, **{name: value})
+        assert (answer.status, answer.json()["message"]) == (400, f"INVALID_ARG_{name.upper()}")
+    assert calendar(broker, topic, step=7776000, count=2160, first=2**63 // 10**9).status == 200
+    assert get(broker.http, f"/channel/deferred?topic={topic}&channel=no").status == 404
+    assert get(broker.http, f"/channel/deferred?topic={topic}").status == 400
 
 
 def test_names_with_a_number_sign(broker):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from nsqfast.nsqadmin.cluster.answers import decode
@@ -50,10 +51,17 @@ def answer_peek(path: str) -> bytes:
     return json.dumps(given | more).encode()
 
 
-def peek(address: str, path: str) -> Peeked:
+def answer_calendar(path: str) -> bytes:
+    """More and more, until the day after, and some much later."""
+    count = int(parse_qs(urlsplit(path).query)["count"][0])
+    counts = [(number * 37 % 101) * number for number in range(count // 2)]
+    return json.dumps({"counts": counts + [0] * (count - len(counts)), "later": 1200}).encode()
+
+
+def answer(address: str, path: str, kind: type[Any]) -> Any:
     """One node can show messages, one is Go's, and nobody else answers."""
     if address == ABLE:
-        return decode(answer_peek(path), Peeked)
+        return decode(answer_peek(path) if kind is Peeked else answer_calendar(path), kind)
     if address == GO:
         raise UpstreamError(f"{address}: got response 404 Not Found", 404)
     raise UpstreamError(f"{address}: connection refused")

@@ -8,9 +8,10 @@ from urllib.parse import parse_qs, urlsplit
 from nsqfast.nsqadmin.cluster.answers import ChannelStats, NsqdStats, TopicStats
 from nsqfast.nsqadmin.cluster.client import UpstreamError
 from nsqfast.nsqadmin.cluster.model import NodeState
+from nsqfast.nsqadmin.messages.calendar import NodeCalendar
 from nsqfast.nsqadmin.messages.peek import Peeked
 from nsqfast.nsqadmin.policies import GivenPolicy, NodePolicies
-from support.admin_messages import peek
+from support.admin_messages import answer
 
 if TYPE_CHECKING:
     from nsqfast.nsqadmin.cluster.model import Channel, Counts, Topic
@@ -27,8 +28,8 @@ class StillNodes:
 
     async def read(self, address: str, path: str, kind: type[Any]) -> Any:
         """/stats of one topic, its policies, or what waits."""
-        if kind is Peeked:
-            return peek(address, path)
+        if kind is Peeked or kind is NodeCalendar:
+            return answer(address, path, kind)
         self._check_up(address, path)
         if kind is NodePolicies:
             return NodePolicies([GivenPolicy("orders", "^orders", None, 0, {"max_bytes": 1 << 30})])

@@ -12,9 +12,10 @@ from aiohttp import web
 from nsqfast.nsqadmin.access.answers import answer_json
 from nsqfast.nsqadmin.access.permissions import admin_only, may_see_bodies
 from nsqfast.nsqadmin.access.users import user_of
-from nsqfast.nsqadmin.cluster.model import NodeParts
+from nsqfast.nsqadmin.cluster.model import Node, NodeParts
 from nsqfast.nsqadmin.context import Context
 from nsqfast.nsqadmin.messages.bodies import Masks
+from nsqfast.nsqadmin.messages.calendar import LABELS, SCALES, Calendar, ask_calendar
 from nsqfast.nsqadmin.messages.changes import Changes
 from nsqfast.nsqadmin.messages.peek import (
     FILTER_SIZE_MAX,
@@ -65,13 +66,18 @@ class MessagePages:
         state = "deferred" if page is DEFERRED else ""
         self._context.poller.seen()
         try:
-            peek = await self._peek(request, read_peek_query(query, topic, channel, state))
+            asked = read_peek_query(query, topic, channel, state)
+            peek = await self._peek(request, asked)
         except PageNotFoundError as error:
             return await self._site.not_found(request, error)
+        calendar = None
+        if page is DEFERRED:
+            nodes = await self._find_nodes(asked)
+            by = query.choice("by", SCALES)
+            calendar = await ask_calendar(self._context.upstream, nodes, topic, channel, by)
         values = {"page": page, "query": query, "at": self._context.poller.cluster.at}
-        return await self._site.respond(
-            request, page.template, self._view(peek, query, page), values
-        )
+        view = self._view(peek, query, page, calendar)
+        return await self._site.respond(request, page.template, view, values)
 
     async def answer(self, request: web.Request) -> web.Response:
         """Serve GET /ui/messages?topic&channel&state&limit&offset&filter&since&node as JSON."""
@@ -93,17 +99,19 @@ class MessagePages:
 
     async def _peek(self, request: web.Request, asked: PeekQuery) -> Peek:
         """Ask the nodes, and audit it."""
-        parts = await self._find_parts(asked)
+        nodes = await self._find_nodes(asked)
         is_admin, may_see = user_of(request).is_admin, may_see_bodies(request)
         may_filter = may_see and (is_admin or not self._masks)
         if not may_filter:
             asked = replace(asked, filter="")
-        known = self._context.poller.cluster.nodes_of(parts)
-        nodes = [node for key, node in known.items() if asked.node in ("", key)]
         peek = Peek(asked, self._masks, is_admin, may_see, may_filter)
         await peek.ask(self._context.upstream, nodes)
         await self._note(request, peek)
         return peek
+
+    async def _find_nodes(self, asked: PeekQuery) -> list[Node]:
+        known = self._context.poller.cluster.nodes_of(await self._find_parts(asked))
+        return [node for key, node in known.items() if asked.node in ("", key)]
 
     async def _find_parts(self, asked: PeekQuery) -> NodeParts:
         context, cluster = self._context, self._context.poller.cluster
@@ -126,7 +134,7 @@ class MessagePages:
         audit = self._context.audit
         await audit.note(request, "peek", target, effect=effect, results=results)
 
-    def _view(self, peek: Peek, query: Query, page: Page) -> View:
+    def _view(self, peek: Peek, query: Query, page: Page, calendar: Calendar | None) -> View:
         asked, urls = peek.asked, self._context.urls
         crumbs = [Link("Topics", urls.to("/topics")), Link(asked.topic, urls.topic(asked.topic))]
         if asked.channel:
@@ -153,6 +161,8 @@ class MessagePages:
                 "since": write_since(asked.since_ns),
                 "peek": peek,
                 "tabs": tabs,
+                "calendar": calendar,
+                "scale_links": query.links("by", LABELS, calendar.by, "hours") if calendar else [],
                 "state_links": query.links("state", STATE_LABELS, asked.state, **FROM_BEGIN)
                 if asked.channel and page is MESSAGES
                 else [],

@@ -11,6 +11,7 @@ import functools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 from urllib.parse import urlencode
 
 import msgspec
@@ -21,6 +22,8 @@ from nsqfast.nsqadmin.cluster.client import Upstream
 from nsqfast.nsqadmin.cluster.model import Node, NodeState
 from nsqfast.nsqadmin.messages.bodies import NOT_ALLOWED, Body, Masks, show_body
 from nsqfast.nsqadmin.web.request import Query
+
+T = TypeVar("T")
 
 STATES = ("ready", "in_flight", "deferred")
 CANNOT_SHOW = {
@@ -181,22 +184,11 @@ class Peek:
 
         async def ask(node: Node) -> NodeMessages:
             answer = NodeMessages(node.key, node.hostname, node.version)
-            if node.state is NodeState.DOWN:
-                # It did not answer three polls: the others must not wait for it.
-                answer.sentence = f"{node.key} did not answer: {node.error or 'it is down'}"
-                answer.is_failed = True
-                return answer
-            time_max_s = LATE_ANSWER_S if node.state is NodeState.STALE else None
             async with slots:
                 try:
-                    async with asyncio.timeout(time_max_s):
-                        found = await upstream.read(node.key, target, Peeked)
-                    await self._fill(answer, found)
+                    await self._fill(answer, await read_node(upstream, node, target, Peeked))
                 except UpstreamError as error:
                     answer.sentence, answer.is_failed = explain_failure(node, asked, error)
-                except TimeoutError:
-                    answer.sentence = f"{node.key} did not answer: no answer in time"
-                    answer.is_failed = True
             return answer
 
         self.answers = list(await asyncio.gather(*map(ask, nodes)))
@@ -228,6 +220,17 @@ class Peek:
         # Searching 64 KiB of JSON for hidden keys takes 10 ms in bad cases.
         is_long = bool(self.masks) and len(piece) > SEARCHED_SIZE_MAX
         return await asyncio.to_thread(show) if is_long else show()
+
+
+async def read_node(upstream: Upstream, node: Node, target: str, kind: type[T]) -> T:
+    """What it answers; UpstreamError. The page of the others does not wait for one that is down, or late."""
+    if node.state is NodeState.DOWN:
+        raise UpstreamError(node.error or "it is down")
+    try:
+        async with asyncio.timeout(LATE_ANSWER_S if node.state is NodeState.STALE else None):
+            return await upstream.read(node.key, target, kind)
+    except TimeoutError:
+        raise UpstreamError("no answer in time") from None
 
 
 def make_message(given: PeekedMessage, body: Body) -> Message:
