@@ -6,6 +6,7 @@ from nsqfast._ext.broker.consumer cimport Consumer, ReadyRing, Timeouts, longest
 from nsqfast._ext.broker.deferrals cimport DeferredHeap
 from nsqfast._ext.broker.message_queue cimport MessageQueue
 from nsqfast._ext.broker.renewal cimport Renewal
+from nsqfast._ext.broker.retry cimport Retry
 from nsqfast._ext.broker.stored_deferrals cimport StoredDeferrals
 from nsqfast._ext.core.budget cimport Budget
 from nsqfast._ext.core.clock cimport Clock
@@ -39,6 +40,7 @@ cdef class Channel(MessageQueue):
     cdef readonly int64_t max_in_flight  # 0 = any number
     cdef int64_t interval_ns         # between two deliveries, by a policy's rate; 0 = any rate
     cdef int64_t next_ns             # from then on the next one may go
+    cdef public Retry retry          # of what fails, by a policy; None: it is queued again at once
     cdef bint is_held                # as many as may be are in flight, and a consumer wants more
     cdef Store store
     cdef Clock clock
@@ -75,6 +77,7 @@ cdef class Channel(MessageQueue):
     cdef bint requeue_returning(self, Budget *budget) except -1
     cdef Outcome check(self, Consumer consumer, uint64_t id, Delivery **delivery) noexcept
     cdef int remove(self, Consumer consumer, Delivery *delivery) except -1
+    cdef int give_back(self, Delivery *delivery, int64_t delay_ns) except -1
     cdef int watch(self, Consumer consumer, int64_t deadline_ns) except -1
     cdef int on_deadline(self, int64_t now_ns) except -1
     cdef bint expire(self, int64_t now_ns, Budget *budget) except -1

@@ -2,6 +2,7 @@ from collections.abc import Callable
 from typing import Any
 
 from nsqfast._ext.broker.message_queue import MessageQueue
+from nsqfast._ext.broker.retry import Retry
 from nsqfast._ext.core.histogram import Histogram
 from nsqfast._ext.core.latency import Latency
 from nsqfast._ext.storage.engine import ChannelStore, Store
@@ -21,6 +22,7 @@ class Channel(MessageQueue):
     in_flight_count: int
     deferred_count: int
     max_in_flight: int
+    retry: Retry | None
     taken_counts: tuple[int, int, int]
     latency: Latency | None
     histogram: Histogram | None

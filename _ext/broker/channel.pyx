@@ -283,12 +283,17 @@ cdef class Channel(MessageQueue):
         self.remove(consumer, delivery)
         consumer.held_since_ns = self.clock.monotonic_ns()
         self.requeue_count += 1
-        if delay_ns:
-            self.backlog.defer(delivery, False, delay_ns)
-            self.defer(delivery, self.clock.monotonic_ns() + delay_ns)
-        else:
-            self.backlog.requeue(delivery)
+        self.give_back(delivery, delay_ns)
         return DONE
+
+    cdef int give_back(self, Delivery *delivery, int64_t delay_ns) except -1:
+        """It failed: its consumer gave it back, or its time is over."""
+        if delay_ns == 0 and self.retry is not None:
+            delay_ns = self.retry.delay_ns(delivery.attempts)
+        if delay_ns == 0:
+            return self.backlog.requeue(delivery)
+        self.backlog.defer(delivery, False, delay_ns)
+        return self.defer(delivery, self.clock.monotonic_ns() + delay_ns)
 
     cdef Outcome touch(self, Consumer consumer, uint64_t id, int64_t in_flight_max_ns) except *:
         """Set a new deadline, at most `in_flight_max_ns` after the delivery."""
@@ -332,7 +337,7 @@ cdef class Channel(MessageQueue):
             consumer.timeout_count += 1
             self.timeout_count += 1
             self.add_ready(consumer)
-            self.backlog.requeue(delivery)
+            self.give_back(delivery, 0)
             if is_spent(budget, 1):
                 return False
             consumer = self.timeouts.first()

@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Any
 import re2
 
 from nsqfast._ext.broker.channel import Channel
+from nsqfast._ext.broker.retry import Retry
 from nsqfast._ext.broker.topic import Topic
 from nsqfast.errors import OptionsError
 from nsqfast.net.slices import Slices
 from nsqfast.nsqd.metadata import keep_aside, read, write
 from nsqfast.nsqd.options import POLICIES_NAME
 from nsqfast.program.config_file import parse_toml
-from nsqfast.wire.gotext import os_error
+from nsqfast.wire.gotext import os_error, parse_duration_ns
 from nsqfast.wire.names import is_valid_name
 
 if TYPE_CHECKING:
@@ -40,6 +41,10 @@ _UNITS = {"": 1, "b": 1} | {
     for place, prefix in enumerate("kmgt")
 }
 _REJECT, _DROP = "reject_publish", "drop_head"
+DELAY_MIN_NS, DELAY_MAX_NS = 1_000_000, 90 * 86400 * 10**9
+RETRY_MAX = "15m"  # as go-nsq's MaxRequeueDelay
+RETRY_MULTIPLIER = 2
+RETRY_JITTER = 0.2
 _OPTIONS = re2.Options()
 _OPTIONS.log_errors = False
 _OPTIONS.never_capture = True
@@ -80,12 +85,38 @@ def _read_overflow(value: object) -> str:
     return str(value)
 
 
+def _read_delay(value: object) -> str:
+    try:
+        delay_ns = parse_duration_ns(value) if isinstance(value, str) else 0
+    except ValueError:
+        delay_ns = 0
+    if not DELAY_MIN_NS <= delay_ns <= DELAY_MAX_NS:
+        raise ValueError('a time from "1ms" to "2160h", with its unit')
+    return str(value)
+
+
+def _read_multiplier(value: object) -> int | float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 1 <= value <= 1000:
+        raise ValueError("a number from 1 to 1000")
+    return value
+
+
+def _read_jitter(value: object) -> int | float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise ValueError("a share from 0 to 1")
+    return value
+
+
 KEYS: dict[str, Callable[[object], int | float | str]] = {
     "max_messages": _read_count,
     "max_bytes": _read_size,
     "overflow": _read_overflow,
     "max_in_flight": _read_count,
     "max_rate": _read_rate,
+    "retry_min": _read_delay,
+    "retry_max": _read_delay,
+    "retry_multiplier": _read_multiplier,
+    "retry_jitter": _read_jitter,
 }
 
 
@@ -160,9 +191,27 @@ def _parse(name: str, given: dict[str, Any]) -> Policy:
             raise ValueError(f"{key} has to be {error}") from None
     if "overflow" in definition and not definition.keys() & {"max_messages", "max_bytes"}:
         raise ValueError("overflow says what max_messages or max_bytes do: give one of them")
+    _make_retry(read_definition)
     compiled = None if channel is None else _compile("channel", channel)
     return Policy(
         name, topic, channel, priority, read_definition, _compile("topic", topic), compiled
+    )
+
+
+def _make_retry(definition: dict[str, Any]) -> Retry | None:
+    """How long what fails waits; ValueError if its keys do not fit together."""
+    given = sorted(key for key in definition if key.startswith("retry_"))
+    if given and "retry_min" not in definition:
+        raise ValueError(f"{', '.join(given)}: give retry_min, too")
+    if not given:
+        return None
+    min_ns = parse_duration_ns(definition["retry_min"])
+    max_ns = parse_duration_ns(definition.get("retry_max", RETRY_MAX))
+    if "retry_max" in definition and max_ns < min_ns:
+        raise ValueError("retry_max has to be at least retry_min")
+    multiplier = definition.get("retry_multiplier", RETRY_MULTIPLIER)
+    return Retry(
+        min_ns, max(min_ns, max_ns), multiplier, definition.get("retry_jitter", RETRY_JITTER)
     )
 
 
@@ -271,6 +320,7 @@ class Rules:
                 channel.set_flow(
                     given.get("max_in_flight", 0), max(1, round(1e9 / rate)) if rate else 0
                 )
+                channel.retry = _make_retry(given)
             (topic if channel is None else channel).policy = policy
             drops = given.get("overflow") == _DROP
             topic.set_limits(

@@ -99,6 +99,24 @@ def test_consumers_are_held(broker):
         assert topic_stats(broker.http, "t")["channels"]["c"]["in_flight_count"] == 2
 
 
+def test_what_fails_waits(broker):
+    make_topic(broker, "t", "c")
+    publish(broker, "t")
+    definition = {"retry_min": "1h", "retry_multiplier": 1, "retry_jitter": 0}
+    put(broker, "patient", topic="t", definition=definition)
+    assert limit_of(broker, "t") == {"name": "patient", **definition}
+    with Client(broker.tcp) as client:
+        client.sub("t", "c", 1)
+        client.command("REQ", client.read_message().id.decode(), "0")
+        client.barrier()
+        assert topic_stats(broker.http, "t")["channels"]["c"]["deferred_count"] == 1
+        # What is given up now comes back at once.
+        request(broker.http, "DELETE", "/policies/patient")
+        publish(broker, "t")
+        client.command("REQ", client.read_message().id.decode(), "0")
+        assert client.read_message().attempts == 2
+
+
 def test_a_trial_changes_nothing(broker, tmp_path):
     make_topic(broker, "t", "c")
     publish(broker, "t", 5)
@@ -242,6 +260,16 @@ def test_many_at_once_and_many_topics(broker):
         ({"definition": {"max_bytes": "10 parsecs"}}, "10GiB"),
         ({"definition": {"max_bytes": "1e3"}}, "10GiB"),
         ({"definition": {"max_rate": 0}}, "per second"),
+        ({"definition": {"retry_min": 5}}, "a time from"),
+        ({"definition": {"retry_min": "5"}}, "a time from"),
+        ({"definition": {"retry_min": "-5s"}}, "a time from"),
+        ({"definition": {"retry_min": "1us"}}, "a time from"),
+        ({"definition": {"retry_min": "2161h"}}, "a time from"),
+        ({"definition": {"retry_max": "5s"}}, "give retry_min, too"),
+        ({"definition": {"retry_min": "5s", "retry_max": "4s"}}, "at least retry_min"),
+        ({"definition": {"retry_min": "5s", "retry_multiplier": 0.5}}, "from 1 to 1000"),
+        ({"definition": {"retry_min": "5s", "retry_multiplier": float("nan")}}, "from 1 to 1000"),
+        ({"definition": {"retry_min": "5s", "retry_jitter": 2}}, "a share from 0 to 1"),
         ({"definition": {"max_rate": float("inf")}}, "per second"),
         ({"definition": {"overflow": "drop_head"}}, "give one of them"),
         ({"definition": {"max_messages": 1, "overflow": "explode"}}, "reject_publish or drop_head"),

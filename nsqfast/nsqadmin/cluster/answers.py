@@ -114,6 +114,10 @@ class PolicyFigures(msgspec.Struct, gc=False):
     overflow: str = ""
     max_in_flight: Count | None = None
     max_rate: float | None = None
+    retry_min: str = ""
+    retry_max: str = ""
+    retry_multiplier: float | None = None
+    retry_jitter: float | None = None
 
 
 class ChannelFigures(msgspec.Struct, gc=False):

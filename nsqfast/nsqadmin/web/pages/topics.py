@@ -537,8 +537,10 @@ def policy_text(share: PartFacts) -> str:
         return texts.UNKNOWN
     given = msgspec.structs.asdict(share.stats.policy)
     name = given.pop("name")
-    given["max_rate"] = given["max_rate"] and f"{given['max_rate']:g}"
-    limits = ", ".join(f"{key} {value}" for key, value in given.items() if value)
+    shown = {
+        key: f"{value:g}" if isinstance(value, float) else value for key, value in given.items()
+    }
+    limits = ", ".join(f"{key} {value}" for key, value in shown.items() if value)
     dropped = share.stats.dropped_count
     return f"{name}: {limits}{f'; {texts.count(dropped)} dropped' if dropped else ''}"[
         :POLICY_SIZE_MAX
@@ -551,7 +553,7 @@ POLICY: Column[PartFacts] = Column(
     policy_text,
     priority=3,
     can_sort=False,
-    help="The policy that holds for the channel on this node, with its limits",
+    help="The policy that holds for the channel on this node, with what it says",
 )
 
 
