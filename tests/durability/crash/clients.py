@@ -71,11 +71,10 @@ class Broker:
         answer = post(self.http, target)
         assert answer.status == 200, answer
 
-    def limit(self, topic: str, channel: str, max_messages: int) -> None:
-        """A policy lets the channel drop its oldest messages from now on."""
-        definition = {"max_messages": max_messages, "overflow": "drop_head"}
+    def set_policy(self, topic: str, channel: str, definition: dict[str, object]) -> None:
+        """It holds for the channel from now on."""
         policy = {"topic": f"^{topic}$", "channel": f"^{channel}$", "definition": definition}
-        answer = request(self.http, "PUT", "/policies/limit", json.dumps(policy).encode())
+        answer = request(self.http, "PUT", "/policies/own", json.dumps(policy).encode())
         assert answer.status == 200, answer
 
     def prove(self, client: Client) -> None:

@@ -129,6 +129,24 @@ def timeout(broker: Broker, ledger: Ledger, seed: int) -> None:
         publisher.pub(20)
 
 
+def retry(broker: Broker, ledger: Ledger, seed: int) -> None:
+    """A policy lets wait what is given back, and what times out; with SHORT_TIMEOUT."""
+    broker.make(T, C)
+    broker.set_policy(T, C, {"retry_min": "40ms", "retry_multiplier": 1})
+    with (
+        Publisher(broker, ledger, T, seed) as publisher,
+        Consumer(broker, ledger, T, C, 400) as consumer,
+    ):
+        publisher.to(C).mpub(60, 60)
+        messages = consumer.take(120)
+        consumer.requeue(messages[:60], 0)
+        consumer.prove()
+        again = consumer.take_distinct([message.body for message in messages[:60]])
+        consumer.finish(again[:30])
+        consumer.take_distinct([message.body for message in messages[60:] + again[30:]])
+        publisher.pub(20)
+
+
 def disconnect(broker: Broker, ledger: Ledger, seed: int) -> None:
     """Consumers come, take, and go."""
     broker.make(T, C)
@@ -239,7 +257,7 @@ def limit(broker: Broker, ledger: Ledger, seed: int) -> None:
     """A policy drops the oldest messages of a channel while more is published; another channel keeps all."""
     most, count, target = 30, 15, f"{T}:{C}"
     broker.make(T, C, "all")
-    broker.limit(T, C, most)
+    broker.set_policy(T, C, {"max_messages": most, "overflow": "drop_head"})
     waiting: list[bytes] = []
     with Publisher(broker, ledger, T, seed) as publisher:
         publisher.to(C, "all")
@@ -349,6 +367,8 @@ WORKLOADS: dict[str, tuple[Workload, tuple[str, ...]]] = {
     "requeue-later": (requeue_later, ()),
     "timeout": (timeout, SHORT_TIMEOUT),
     "timeout-small-files": (timeout, (*SHORT_TIMEOUT, *SMALL_FILES)),
+    "retry": (retry, SHORT_TIMEOUT),
+    "retry-small-files": (retry, (*SHORT_TIMEOUT, *SMALL_FILES)),
     "disconnect": (disconnect, ()),
     "disconnect-small-files": (disconnect, SMALL_FILES),
     "defer": (defer, ()),
