@@ -1,6 +1,7 @@
 """What clients and operators do: each takes its dice, and goes on until the world is calm."""
 
 import asyncio
+import json
 import time
 
 from fuzz.states.peer import Peer
@@ -8,6 +9,12 @@ from support.wire import encode_command
 
 SIZES = (0, 0, 1, 20, 200, 3000)
 COUNTS = (2, 5, 50, 500, 3000)
+DEFINITIONS = (
+    {"retry_min": "10ms", "retry_max": "1s"},
+    {"retry_min": "400ms", "retry_multiplier": 1},
+    {"max_in_flight": 50},
+    {"max_messages": 1_000_000},
+)
 DELAYS_MS = (0, 1, 50, 50, 400, 1500)
 READY = (0, 1, 2, 10, 100, 400, 2500)
 MSG_TIMEOUTS_MS = (0, 0, 1000, 60_000)  # 0: that of the broker
@@ -186,6 +193,13 @@ async def pause_channel(world, dice, _, books):
     await world.post(f"/channel/{how}?topic={books.topic}&channel={books.name}")
 
 
+async def set_policy(world, dice, topic, _):
+    """Another one for the queues of a topic; each life begins with what the one before had."""
+    definition = dice.choice(DEFINITIONS)
+    policy = {"topic": f"^{topic}$", "definition": definition}
+    await world.put(f"/policies/{topic}", json.dumps(policy).encode())
+
+
 async def empty_topic(world, _, topic, __):
     await wipe(world, world.books.of_topic(topic), f"/topic/empty?topic={topic}")
 
@@ -276,5 +290,6 @@ ACTIONS = (
     look,
     publish_http,
     stand_still,
+    set_policy,
 )
-WEIGHTS = (4, 4, 1, 3, 1, 2, 6, 8, 1)
+WEIGHTS = (4, 4, 1, 3, 1, 2, 6, 8, 1, 2)

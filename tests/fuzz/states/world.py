@@ -91,6 +91,9 @@ class World:
     async def post(self, target, body=b""):
         await self._request("POST", target, body)
 
+    async def put(self, target, body):
+        await self._request("PUT", target, body)
+
     async def get(self, target):
         return await self._request("GET", target, b"")
 
