@@ -152,6 +152,7 @@ class MessageChanges:
                 while not picker.is_over:
                     if picker.must_wait:
                         await asyncio.sleep(LOG_WAIT_S)
+                        continue
                     if picker.needs_thread:
                         await loop.run_in_executor(None, picker.search)
                     picker.go_on()
