@@ -42,6 +42,7 @@ _UNITS = {"": 1, "b": 1} | {
 }
 _REJECT, _DROP = "reject_publish", "drop_head"
 DELAY_MIN_NS, DELAY_MAX_NS = 1_000_000, 90 * 86400 * 10**9
+DELAY_SIZE_MAX = 32  # characters
 RETRY_MAX = "15m"  # as go-nsq's MaxRequeueDelay
 RETRY_MULTIPLIER = 2
 RETRY_JITTER = 0.2
@@ -87,7 +88,8 @@ def _read_overflow(value: object) -> str:
 
 def _read_delay(value: object) -> str:
     try:
-        delay_ns = parse_duration_ns(value) if isinstance(value, str) else 0
+        text = value if isinstance(value, str) and len(value) <= DELAY_SIZE_MAX else ""
+        delay_ns = parse_duration_ns(text)
     except ValueError:
         delay_ns = 0
     if not DELAY_MIN_NS <= delay_ns <= DELAY_MAX_NS:

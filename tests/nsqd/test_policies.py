@@ -265,6 +265,7 @@ def test_many_at_once_and_many_topics(broker):
         ({"definition": {"retry_min": "-5s"}}, "a time from"),
         ({"definition": {"retry_min": "1us"}}, "a time from"),
         ({"definition": {"retry_min": "2161h"}}, "a time from"),
+        ({"definition": {"retry_min": "1ms" * 11}}, "a time from"),
         ({"definition": {"retry_max": "5s"}}, "give retry_min, too"),
         ({"definition": {"retry_min": "5s", "retry_max": "4s"}}, "at least retry_min"),
         ({"definition": {"retry_min": "5s", "retry_multiplier": 0.5}}, "from 1 to 1000"),
