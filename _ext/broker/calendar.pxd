@@ -7,7 +7,7 @@ from nsqfast._ext.broker.channel cimport Channel
 
 cdef class DeferralCalendar:
     cdef Channel channel
-    cdef readonly int64_t first_ns
+    cdef int64_t first_ns
     cdef readonly int64_t later_count    # of those that are due behind all steps
     cdef readonly int64_t last_ns        # when the last one that was seen is due; 0 = there is none
     cdef int64_t step_ns

@@ -3,7 +3,6 @@ from nsqfast._ext.broker.channel import Channel
 STEPS_MAX: int
 
 class DeferralCalendar:
-    first_ns: int
     later_count: int
     last_ns: int
     def __init__(self, channel: Channel, first_ns: int, step_ns: int, count: int) -> None: ...

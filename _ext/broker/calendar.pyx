@@ -1,5 +1,5 @@
-"""Counted a part in each call, from the last entry of each heap to the first, while the channel goes on: a message that
-becomes due or is deferred meanwhile may be counted or not, and one that another takes the place of twice.
+"""Counted a part in each call, from the last entry of each heap to the first, while the channel goes on: what comes and
+goes meanwhile moves others in the heap, so that a few may be counted twice, or not at all.
 """
 
 from libc.stdlib cimport calloc, free

@@ -73,7 +73,7 @@ cdef class Channel(MessageQueue):
     cdef bint must_wait(self) noexcept
     cdef bint deliver_next(self, Consumer consumer, int64_t now_ns) except -1
     cdef bint may_deliver(self, int64_t now_ns) except -1
-    cdef int random_percent(self) noexcept
+    cdef double random_share(self) noexcept
     cdef bint requeue_returning(self, Budget *budget) except -1
     cdef Outcome check(self, Consumer consumer, uint64_t id, Delivery **delivery) noexcept
     cdef int remove(self, Consumer consumer, Delivery *delivery) except -1

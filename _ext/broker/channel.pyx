@@ -149,7 +149,7 @@ cdef class Channel(MessageQueue):
         cdef Delivery *delivery = take_next(self.backlog)
         if delivery is NULL:
             return False
-        if consumer.sample_percent and self.random_percent() >= consumer.sample_percent:
+        if consumer.sample_percent and self.random_share() * 100 >= consumer.sample_percent:
             self.backlog.done(delivery)
             return True
         delivery.attempts += 1
@@ -179,12 +179,12 @@ cdef class Channel(MessageQueue):
             return self.rearm(self.next_ns)
         return True
 
-    cdef int random_percent(self) noexcept:
-        """0..99, from a xorshift generator; sampling needs no better one."""
+    cdef double random_share(self) noexcept:
+        """From 0 up to 1, from a xorshift generator; sampling and jitter need no better one."""
         self.random_state ^= self.random_state << 13
         self.random_state ^= self.random_state >> 7
         self.random_state ^= self.random_state << 17
-        return <int> (self.random_state % 100)
+        return (self.random_state >> 11) * (1.0 / 9007199254740992)     # 53 bits
 
     # -- consumers -----------------------------------------------------------------------------------------------------
 
@@ -289,7 +289,7 @@ cdef class Channel(MessageQueue):
     cdef int give_back(self, Delivery *delivery, int64_t delay_ns) except -1:
         """It failed: its consumer gave it back, or its time is over."""
         if delay_ns == 0 and self.retry is not None:
-            delay_ns = self.retry.delay_ns(delivery.attempts)
+            delay_ns = self.retry.delay_ns(delivery.attempts, self.random_share())
         if delay_ns == 0:
             return self.backlog.requeue(delivery)
         self.backlog.defer(delivery, False, delay_ns)

@@ -1,6 +1,6 @@
 """How long a failed message waits before it is delivered again, by a policy."""
 
-from libc.stdint cimport int64_t, uint16_t, uint64_t
+from libc.stdint cimport int64_t, uint16_t
 
 
 cdef class Retry:
@@ -8,6 +8,5 @@ cdef class Retry:
     cdef readonly int64_t max_ns
     cdef readonly double multiplier
     cdef readonly double jitter
-    cdef uint64_t random_state
 
-    cdef int64_t delay_ns(self, uint16_t attempts) noexcept
+    cdef int64_t delay_ns(self, uint16_t attempts, double share) noexcept

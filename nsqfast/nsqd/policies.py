@@ -11,6 +11,7 @@ import json
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -97,15 +98,9 @@ def _read_delay(value: object) -> str:
     return str(value)
 
 
-def _read_multiplier(value: object) -> int | float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 1 <= value <= 1000:
-        raise ValueError("a number from 1 to 1000")
-    return value
-
-
-def _read_jitter(value: object) -> int | float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-        raise ValueError("a share from 0 to 1")
+def _read_number(least: int, most: int, value: object) -> int | float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
+        raise ValueError(f"a number from {least} to {most}")
     return value
 
 
@@ -117,8 +112,8 @@ KEYS: dict[str, Callable[[object], int | float | str]] = {
     "max_rate": _read_rate,
     "retry_min": _read_delay,
     "retry_max": _read_delay,
-    "retry_multiplier": _read_multiplier,
-    "retry_jitter": _read_jitter,
+    "retry_multiplier": partial(_read_number, 1, 1000),
+    "retry_jitter": partial(_read_number, 0, 1),
 }
 
 

@@ -270,7 +270,7 @@ def test_many_at_once_and_many_topics(broker):
         ({"definition": {"retry_min": "5s", "retry_max": "4s"}}, "at least retry_min"),
         ({"definition": {"retry_min": "5s", "retry_multiplier": 0.5}}, "from 1 to 1000"),
         ({"definition": {"retry_min": "5s", "retry_multiplier": float("nan")}}, "from 1 to 1000"),
-        ({"definition": {"retry_min": "5s", "retry_jitter": 2}}, "a share from 0 to 1"),
+        ({"definition": {"retry_min": "5s", "retry_jitter": 2}}, "from 0 to 1"),
         ({"definition": {"max_rate": float("inf")}}, "per second"),
         ({"definition": {"overflow": "drop_head"}}, "give one of them"),
         ({"definition": {"max_messages": 1, "overflow": "explode"}}, "reject_publish or drop_head"),

@@ -12,7 +12,7 @@ from aiohttp import web
 from nsqfast.nsqadmin.access.answers import answer_json
 from nsqfast.nsqadmin.access.permissions import admin_only, may_see_bodies
 from nsqfast.nsqadmin.access.users import user_of
-from nsqfast.nsqadmin.cluster.model import Node, NodeParts
+from nsqfast.nsqadmin.cluster.model import NodeParts
 from nsqfast.nsqadmin.context import Context
 from nsqfast.nsqadmin.messages.bodies import Masks
 from nsqfast.nsqadmin.messages.calendar import LABELS, SCALES, Calendar, ask_calendar
@@ -66,15 +66,13 @@ class MessagePages:
         state = "deferred" if page is DEFERRED else ""
         self._context.poller.seen()
         try:
-            asked = read_peek_query(query, topic, channel, state)
-            peek = await self._peek(request, asked)
+            peek = await self._peek(request, read_peek_query(query, topic, channel, state))
         except PageNotFoundError as error:
             return await self._site.not_found(request, error)
         calendar = None
         if page is DEFERRED:
-            nodes = await self._find_nodes(asked)
             by = query.choice("by", SCALES)
-            calendar = await ask_calendar(self._context.upstream, nodes, topic, channel, by)
+            calendar = await ask_calendar(self._context.upstream, peek.nodes, topic, channel, by)
         values = {"page": page, "query": query, "at": self._context.poller.cluster.at}
         view = self._view(peek, query, page, calendar)
         return await self._site.respond(request, page.template, view, values)
@@ -99,19 +97,17 @@ class MessagePages:
 
     async def _peek(self, request: web.Request, asked: PeekQuery) -> Peek:
         """Ask the nodes, and audit it."""
-        nodes = await self._find_nodes(asked)
+        parts = await self._find_parts(asked)
         is_admin, may_see = user_of(request).is_admin, may_see_bodies(request)
         may_filter = may_see and (is_admin or not self._masks)
         if not may_filter:
             asked = replace(asked, filter="")
+        known = self._context.poller.cluster.nodes_of(parts)
+        nodes = [node for key, node in known.items() if asked.node in ("", key)]
         peek = Peek(asked, self._masks, is_admin, may_see, may_filter)
         await peek.ask(self._context.upstream, nodes)
         await self._note(request, peek)
         return peek
-
-    async def _find_nodes(self, asked: PeekQuery) -> list[Node]:
-        known = self._context.poller.cluster.nodes_of(await self._find_parts(asked))
-        return [node for key, node in known.items() if asked.node in ("", key)]
 
     async def _find_parts(self, asked: PeekQuery) -> NodeParts:
         context, cluster = self._context, self._context.poller.cluster

@@ -174,11 +174,12 @@ class Peek:
     is_admin: bool
     may_see: bool  # bodies
     may_filter: bool
+    nodes: Sequence[Node] = ()  # that were asked
     answers: list[NodeMessages] = field(default_factory=list)
 
     async def ask(self, upstream: Upstream, nodes: Sequence[Node]) -> None:
         """The answers are in the order of `nodes`."""
-        asked = self.asked
+        asked, self.nodes = self.asked, nodes
         slots = asyncio.Semaphore(NODES_AT_ONCE)
         target = asked.target(asked.piece_max(len(nodes)) if self.may_see else 0)
 

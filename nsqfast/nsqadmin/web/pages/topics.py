@@ -537,14 +537,14 @@ def policy_text(share: PartFacts) -> str:
         return texts.UNKNOWN
     given = msgspec.structs.asdict(share.stats.policy)
     name = given.pop("name")
-    shown = {
-        key: f"{value:g}" if isinstance(value, float) else value for key, value in given.items()
-    }
-    limits = ", ".join(f"{key} {value}" for key, value in shown.items() if value)
+    rules = ", ".join(
+        f"{key} {f'{value:g}' if isinstance(value, float) else value}"
+        for key, value in given.items()
+        if value
+    )
     dropped = share.stats.dropped_count
-    return f"{name}: {limits}{f'; {texts.count(dropped)} dropped' if dropped else ''}"[
-        :POLICY_SIZE_MAX
-    ]
+    shown = f"{name}: {rules}{f'; {texts.count(dropped)} dropped' if dropped else ''}"
+    return shown[:POLICY_SIZE_MAX]
 
 
 POLICY: Column[PartFacts] = Column(
