@@ -2,6 +2,7 @@
 
 from libc.stdint cimport int64_t, uint64_t
 
+from nsqfast._ext.broker.breaker cimport Breaker
 from nsqfast._ext.broker.consumer cimport Consumer, ReadyRing, Timeouts, longest_held
 from nsqfast._ext.broker.deferrals cimport DeferredHeap
 from nsqfast._ext.broker.message_queue cimport MessageQueue
@@ -40,6 +41,7 @@ cdef class Channel(MessageQueue):
     cdef readonly int64_t max_in_flight  # 0 = any number
     cdef int64_t interval_ns         # between two deliveries, by a policy's rate; 0 = any rate
     cdef int64_t next_ns             # from then on the next one may go
+    cdef public Breaker breaker      # by a policy; None: whatever fails, it goes on
     cdef public Retry retry          # of what fails, by a policy; None: it is queued again at once
     cdef bint is_held                # as many as may be are in flight, and a consumer wants more
     cdef Store store
@@ -77,6 +79,7 @@ cdef class Channel(MessageQueue):
     cdef bint requeue_returning(self, Budget *budget) except -1
     cdef Outcome check(self, Consumer consumer, uint64_t id, Delivery **delivery) noexcept
     cdef int remove(self, Consumer consumer, Delivery *delivery) except -1
+    cdef int note_failure(self) except -1
     cdef int give_back(self, Delivery *delivery, int64_t delay_ns) except -1
     cdef int watch(self, Consumer consumer, int64_t deadline_ns) except -1
     cdef int on_deadline(self, int64_t now_ns) except -1

@@ -1,6 +1,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from nsqfast._ext.broker.breaker import Breaker
 from nsqfast._ext.broker.message_queue import MessageQueue
 from nsqfast._ext.broker.retry import Retry
 from nsqfast._ext.core.histogram import Histogram
@@ -22,6 +23,7 @@ class Channel(MessageQueue):
     in_flight_count: int
     deferred_count: int
     max_in_flight: int
+    breaker: Breaker | None
     retry: Retry | None
     taken_counts: tuple[int, int, int]
     latency: Latency | None

@@ -122,7 +122,7 @@ cdef class Channel(MessageQueue):
                 continue
             if now_ns == 0:
                 now_ns = self.clock.monotonic_ns()
-            if (self.max_in_flight or self.interval_ns) and not self.may_deliver(now_ns):
+            if (self.max_in_flight or self.interval_ns or self.breaker is not None) and not self.may_deliver(now_ns):
                 return 0
             if self.account.level >= MEMORY_SLOW and self.must_wait():
                 return self.rearm(now_ns + DISK_RETRY_NS)
@@ -173,6 +173,10 @@ cdef class Channel(MessageQueue):
     cdef bint may_deliver(self, int64_t now_ns) except -1:
         """Whether the policy lets another one go; if not, it goes as soon as it may."""
         self.is_held = 0 < self.max_in_flight <= <int64_t> self.table.size
+        if self.breaker is not None and self.breaker.is_open:
+            if now_ns < self.breaker.retry_ns:
+                return self.rearm(self.breaker.retry_ns) != 0
+            self.is_held = self.is_held or self.table.size > 0
         if self.is_held:
             return False
         if self.interval_ns and self.next_ns > now_ns:
@@ -268,6 +272,9 @@ cdef class Channel(MessageQueue):
             record(&self.histogram.steps, self.clock.wall_ns() - delivery.message.timestamp_ns)
         if self.latency is not None:
             self.latency.record(self.clock.wall_ns() - delivery.message.timestamp_ns, self.clock.monotonic_ns())
+        if self.breaker is not None and self.breaker.finish(consumer.held_since_ns):
+            log.info("CHANNEL(%s:%s) goes on, a message was finished", self.topic_name, self.name)
+            self.rearm(consumer.held_since_ns)
         if self.is_held:
             self.rearm(self.clock.monotonic_ns())
         self.backlog.done(delivery)
@@ -288,12 +295,22 @@ cdef class Channel(MessageQueue):
 
     cdef int give_back(self, Delivery *delivery, int64_t delay_ns) except -1:
         """It failed: its consumer gave it back, or its time is over."""
+        if self.breaker is not None:
+            self.note_failure()
         if delay_ns == 0 and self.retry is not None:
             delay_ns = self.retry.delay_ns(delivery.attempts, self.random_share())
         if delay_ns == 0:
             return self.backlog.requeue(delivery)
         self.backlog.defer(delivery, False, delay_ns)
         return self.defer(delivery, self.clock.monotonic_ns() + delay_ns)
+
+    cdef int note_failure(self) except -1:
+        cdef bint was_open = self.breaker.is_open
+        if self.breaker.fail(self.clock.monotonic_ns()) and not was_open:
+            log.warning("CHANNEL(%s:%s) is paused for %d ms by its policy: %d of %d deliveries failed", self.topic_name,
+                        self.name, self.breaker.pause_ns // 1000000, self.breaker.failed_count,
+                        self.breaker.ended_count)
+        return 0
 
     cdef Outcome touch(self, Consumer consumer, uint64_t id, int64_t in_flight_max_ns) except *:
         """Set a new deadline, at most `in_flight_max_ns` after the delivery."""

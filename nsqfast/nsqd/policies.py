@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import re2
 
+from nsqfast._ext.broker.breaker import Breaker
 from nsqfast._ext.broker.channel import Channel
 from nsqfast._ext.broker.retry import Retry
 from nsqfast._ext.broker.topic import Topic
@@ -47,6 +48,7 @@ DELAY_SIZE_MAX = 32  # characters
 RETRY_MAX = "15m"  # as go-nsq's MaxRequeueDelay
 RETRY_MULTIPLIER = 2
 RETRY_JITTER = 0.2
+PAUSE = "1m"
 _OPTIONS = re2.Options()
 _OPTIONS.log_errors = False
 _OPTIONS.never_capture = True
@@ -104,6 +106,12 @@ def _read_number(least: int, most: int, value: object) -> int | float:
     return value
 
 
+def _read_share(value: object) -> int | float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
+        raise ValueError("a share above 0, up to 1")
+    return value
+
+
 KEYS: dict[str, Callable[[object], int | float | str]] = {
     "max_messages": _read_count,
     "max_bytes": _read_size,
@@ -114,6 +122,9 @@ KEYS: dict[str, Callable[[object], int | float | str]] = {
     "retry_max": _read_delay,
     "retry_multiplier": partial(_read_number, 1, 1000),
     "retry_jitter": partial(_read_number, 0, 1),
+    "pause_when_failing": _read_share,
+    "pause_window": _read_delay,
+    "pause_time": _read_delay,
 }
 
 
@@ -189,6 +200,7 @@ def _parse(name: str, given: dict[str, Any]) -> Policy:
     if "overflow" in definition and not definition.keys() & {"max_messages", "max_bytes"}:
         raise ValueError("overflow says what max_messages or max_bytes do: give one of them")
     _make_retry(read_definition)
+    _make_breaker(read_definition)
     compiled = None if channel is None else _compile("channel", channel)
     return Policy(
         name, topic, channel, priority, read_definition, _compile("topic", topic), compiled
@@ -210,6 +222,19 @@ def _make_retry(definition: dict[str, Any]) -> Retry | None:
     return Retry(
         min_ns, max(min_ns, max_ns), multiplier, definition.get("retry_jitter", RETRY_JITTER)
     )
+
+
+def _make_breaker(definition: dict[str, Any]) -> Breaker | None:
+    """When failures pause a channel; ValueError if its keys do not fit together."""
+    given = sorted(key for key in definition if key.startswith("pause_"))
+    if given and "pause_when_failing" not in definition:
+        raise ValueError(f"{', '.join(given)}: give pause_when_failing, too")
+    if not given:
+        return None
+    window, pause = (
+        parse_duration_ns(definition.get(key, PAUSE)) for key in ("pause_window", "pause_time")
+    )
+    return Breaker(definition["pause_when_failing"], window, pause)
 
 
 def _refuse_unknown(given: Iterable[str], known: Iterable[str]) -> None:
@@ -314,10 +339,10 @@ class Rules:
             given: dict[str, Any] = {} if policy is None else policy.definition
             if channel is not None:
                 rate = given.get("max_rate")
+                channel.retry, channel.breaker = _make_retry(given), _make_breaker(given)
                 channel.set_flow(
                     given.get("max_in_flight", 0), max(1, round(1e9 / rate)) if rate else 0
                 )
-                channel.retry = _make_retry(given)
             (topic if channel is None else channel).policy = policy
             drops = given.get("overflow") == _DROP
             topic.set_limits(

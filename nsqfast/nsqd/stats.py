@@ -121,6 +121,7 @@ def _channel_stats(channel: Channel, wanted: Filter, quantiles: list[float]) -> 
         **_age_stats(channel),
         **_said("longest_held_ms", channel.held_ns()),
         **_policy_stats(channel),
+        **_pause_stats(channel),
     }
 
 
@@ -141,6 +142,14 @@ def _policy_stats(queue: Topic | Channel) -> dict[str, Any]:
     """The same; where no policy holds, and none has, there is none."""
     found: dict[str, Any] = {} if queue.policy is None else {"policy": queue.policy.effect()}
     return found | ({"dropped_count": queue.dropped_count} if queue.dropped_count else {})
+
+
+def _pause_stats(channel: Channel) -> dict[str, Any]:
+    """Whether its policy pauses it, and how often that began; nothing where it never did."""
+    breaker = channel.breaker
+    if breaker is None or not breaker.open_count:
+        return {}
+    return {"paused_by_policy": breaker.is_open, "policy_pause_count": breaker.open_count}
 
 
 def _said(name: str, time_ns: int) -> dict[str, int]:

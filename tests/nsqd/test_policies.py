@@ -117,6 +117,31 @@ def test_what_fails_waits(broker):
         assert client.read_message().attempts == 2
 
 
+def test_a_channel_whose_deliveries_fail_is_paused(broker):
+    make_topic(broker, "t", "c")
+    publish(broker, "t", 10)
+    definition = {"pause_when_failing": 0.9, "pause_time": "1h"}
+    put(broker, "careful", topic="t", definition=definition)
+
+    def said():
+        found = topic_stats(broker.http, "t")["channels"]["c"]
+        return found.get("paused_by_policy"), found.get("policy_pause_count"), found["paused"]
+
+    assert said() == (None, None, False)
+    with Client(broker.tcp) as client:
+        client.sub("t", "c", 10)
+        for message in client.read_messages(10):
+            client.command("REQ", message.id.decode(), "3600000")
+        client.barrier()
+        assert said() == (True, 1, False)
+        publish(broker, "t")
+        client.barrier()
+        assert topic_stats(broker.http, "t")["channels"]["c"]["depth"] == 1
+        request(broker.http, "DELETE", "/policies/careful")
+        assert client.read_message().attempts == 1
+    assert said() == (None, None, False)
+
+
 def test_a_trial_changes_nothing(broker, tmp_path):
     make_topic(broker, "t", "c")
     publish(broker, "t", 5)
@@ -260,6 +285,10 @@ def test_many_at_once_and_many_topics(broker):
         ({"definition": {"max_bytes": "10 parsecs"}}, "10GiB"),
         ({"definition": {"max_bytes": "1e3"}}, "10GiB"),
         ({"definition": {"max_rate": 0}}, "per second"),
+        ({"definition": {"pause_when_failing": 0}}, "a share above 0"),
+        ({"definition": {"pause_when_failing": 50}}, "a share above 0"),
+        ({"definition": {"pause_time": "1m"}}, "give pause_when_failing, too"),
+        ({"definition": {"pause_when_failing": 1, "pause_window": "1 minute"}}, "a time from"),
         ({"definition": {"retry_min": 5}}, "a time from"),
         ({"definition": {"retry_min": "5"}}, "a time from"),
         ({"definition": {"retry_min": "-5s"}}, "a time from"),

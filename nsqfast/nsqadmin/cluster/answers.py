@@ -118,6 +118,9 @@ class PolicyFigures(msgspec.Struct, gc=False):
     retry_max: str = ""
     retry_multiplier: float | None = None
     retry_jitter: float | None = None
+    pause_when_failing: float | None = None
+    pause_window: str = ""
+    pause_time: str = ""
 
 
 class ChannelFigures(msgspec.Struct, gc=False):
@@ -143,8 +146,9 @@ class ChannelStats(ChannelFigures, gc=False):
     zone_local_msg_count: int = 0
     region_local_msg_count: int = 0
     global_msg_count: int = 0
-    policy: PolicyFigures | None = None  # this one and the next only from ours
+    policy: PolicyFigures | None = None  # this one and the next two only from ours
     dropped_count: int = 0
+    paused_by_policy: bool = False
     clients: list[Client] | None = None
     e2e_processing_latency: Percentiles | None = None
 

@@ -543,7 +543,8 @@ def policy_text(share: PartFacts) -> str:
         if value
     )
     dropped = share.stats.dropped_count
-    shown = f"{name}: {rules}{f'; {texts.count(dropped)} dropped' if dropped else ''}"
+    pause = "paused, deliveries fail; " if share.stats.paused_by_policy else ""
+    shown = f"{name}: {pause}{rules}{f'; {texts.count(dropped)} dropped' if dropped else ''}"
     return shown[:POLICY_SIZE_MAX]
 
 
