@@ -106,9 +106,10 @@ def node(key):
     return replace(made, answered_at=START, counts=Counts(), rates=None, memory_bytes=None)
 
 
-def part(key, *, paused=False, rates=None, known=True, held_s=0.0, **counts):
+def part(key, *, paused=False, rates=None, known=True, held_s=0.0, is_failing=False, **counts):
     rates = (rates or Rates(0.0)) if known else None
-    return NodePart(key, Counts(**counts), paused, rates, held_ms=int(held_s * 1000))
+    held_ms = int(held_s * 1000)
+    return NodePart(key, Counts(**counts), paused, rates, held_ms=held_ms, is_failing=is_failing)
 
 
 def add(parts):
@@ -462,6 +463,19 @@ def test_paused_on_some_nodes_is_told_at_once():
     scene.topic("orders", parts=[part(A, paused=True), part(B)])
     assert scene.run() == ["paused_on_some_nodes"]
     assert (scene.only.topic, scene.only.channel) == ("orders", "")
+
+
+def test_paused_by_its_policy():
+    scene = Scene()
+    scene.channel(part(A, depth=7, client_count=1, is_failing=True), part(B, depth=1))
+    assert scene.run() == ["paused_by_policy"]
+    assert scene.only.text == (
+        "its deliveries fail, so its policy pauses it on 1 of 2 nodes since 22:13 UTC: a:4151; "
+        "8 messages wait"
+    )
+    assert scene.run(600) == ["paused_by_policy"]  # its consumers are ready
+    scene.channel(part(A, client_count=1), part(B))
+    assert scene.run(6) == []
 
 
 @pytest.mark.parametrize("of_channel", [True, False])

@@ -106,7 +106,8 @@ def join_parts(parts: Sequence[NodePart]) -> NodeParts:
         return NO_PARTS
     values, rates = np.empty((len(parts), VALUES), np.int64), np.full((len(parts), RATES), np.nan)
     for row, part in enumerate(parts):
-        values[row] = [*astuple(part.counts), part.paused, part.oldest_ms, part.held_ms]
+        told = part.paused, part.oldest_ms, part.held_ms, part.is_failing
+        values[row] = [*astuple(part.counts), *told]
         if part.rates is not None:
             rates[row] = astuple(part.rates)
     every = np.arange(len(parts))

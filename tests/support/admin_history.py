@@ -41,13 +41,14 @@ def sum_queues(cluster: Cluster, queues: Sequence[Topic | Channel], names: Seque
     parts = [part for queue in queues for part in queue.parts]
     values = np.zeros((len(parts), VALUES), np.int64)
     for row, part in enumerate(parts):
-        numbers = *structs.astuple(part.counts), part.paused, part.oldest_ms, part.held_ms
+        told = part.paused, part.oldest_ms, part.held_ms, part.is_failing
+        numbers = *structs.astuple(part.counts), *told
         values[row] = numbers
     every = np.arange(len(parts))
     on = np.array([nodes.index(part.node) for part in parts], np.int64)
     rows = Rows(nodes, every, on, values, np.full((len(parts), RATES), np.nan))
     begins = np.cumsum([0, *(len(queue.parts) for queue in queues)])
-    summed = [[*structs.astuple(queue.counts), 0, 0, 0] for queue in queues]
+    summed = [[*structs.astuple(queue.counts), 0, 0, 0, 0] for queue in queues]
     rates = [structs.astuple(queue.rates or Rates(0.0)) for queue in queues]
     return Sums(
         names,

@@ -136,8 +136,9 @@ class ChannelFigures(msgspec.Struct, gc=False):
     timeout_count: int = 0
     client_count: int = 0
     paused: bool = False
-    oldest_message_age_ms: int = 0  # this one and the next only from ours
+    oldest_message_age_ms: int = 0  # this one and the next two only from ours
     longest_held_ms: int = 0
+    paused_by_policy: bool = False
 
 
 class ChannelStats(ChannelFigures, gc=False):
@@ -146,9 +147,8 @@ class ChannelStats(ChannelFigures, gc=False):
     zone_local_msg_count: int = 0
     region_local_msg_count: int = 0
     global_msg_count: int = 0
-    policy: PolicyFigures | None = None  # this one and the next two only from ours
+    policy: PolicyFigures | None = None  # this one and the next only from ours
     dropped_count: int = 0
-    paused_by_policy: bool = False
     clients: list[Client] | None = None
     e2e_processing_latency: Percentiles | None = None
 

@@ -68,13 +68,14 @@ class NodePart(msgspec.Struct, frozen=True, gc=False):
     # has messages, if it is a second or more.
     oldest_ms: int = 0
     held_ms: int = 0
+    is_failing: bool = False  # a channel's policy pauses it, because its deliveries fail
 
 
 # Columns of Rows.values: the fields of Counts, then the other numbers of a NodePart; and of Rows.rates.
 COUNTS, RATES = len(Counts.__struct_fields__), len(Rates.__struct_fields__)
 DEPTH, BACKEND, MESSAGES, IN_FLIGHT, DEFERRED, REQUEUES, TIMEOUTS, CLIENTS = range(COUNTS)
-PAUSED, OLDEST, HELD = range(COUNTS, COUNTS + 3)
-VALUES = COUNTS + 3
+PAUSED, OLDEST, HELD, FAILING = range(COUNTS, COUNTS + 4)
+VALUES = COUNTS + 4
 IN, OUT, REQUEUE, TIMEOUT = range(RATES)
 
 
@@ -132,7 +133,9 @@ class NodeParts(msgspec.Struct, frozen=True, gc=False):
                 Counts(*values[:COUNTS]),
                 bool(values[PAUSED]),
                 make_rates(rates),
-                *values[OLDEST:],
+                values[OLDEST],
+                values[HELD],
+                bool(values[FAILING]),
             )
             for node, values, rates in zip(
                 rows.nodes[places].tolist(),

@@ -75,7 +75,8 @@ class Figures(NamedTuple):
 
 
 _channel_numbers = attrgetter(
-    *Counts.__struct_fields__, "paused", "oldest_message_age_ms", "longest_held_ms"
+    *Counts.__struct_fields__,
+    *("paused", "oldest_message_age_ms", "longest_held_ms", "paused_by_policy"),
 )
 _topic_numbers = attrgetter("depth", "backend_depth", "message_count", "paused", "message_bytes")
 _TOPIC_COLUMNS = [DEPTH, BACKEND, MESSAGES, PAUSED]

@@ -71,6 +71,7 @@ REQUEUES = "high_requeue"
 TIMEOUTS = "high_timeouts"
 PAUSED = "paused_and_filling"
 PARTLY_PAUSED = "paused_on_some_nodes"
+FAILING = "paused_by_policy"
 NOT_READY = "consumers_not_ready"
 
 
@@ -127,6 +128,10 @@ def channel_rules(options: Options) -> list[Rule]:
             "Pause or unpause it on all nodes; a node that was added after the pause does not know of it.",
         ),
         Rule(
+            FAILING,
+            "Read in the consumers' log why they give messages back: it goes on by itself when one is finished.",
+        ),
+        Rule(
             NOT_READY,
             "See in the consumers' log whether they back off after errors, or have a max_in_flight below the number "
             "of nsqd.",
@@ -163,11 +168,15 @@ class ChannelRules:
             self._add(rule, channel, finding)
         if not share.active_count:
             return
+        failing = fresh.failing_nodes(channel)
+        if failing:
+            text = partial(_paused_by_policy, share.active_count, failing, share.depth, fresh.at)
+            self._add(FAILING, channel, Finding(Severity.WARN, text))
         if self._is_left_alone(fresh, channel.topic, share):
             text = partial(_no_consumers, share.depth, _age_of(channel), fresh.at)
             self._add(NO_CONSUMERS, channel, Finding(Severity.CRIT, text))
         if share.rates is not None:
-            self._judge_flow(fresh, channel, share, share.rates)
+            self._judge_flow(fresh, channel, share, share.rates, is_failing=bool(failing))
         if share.in_flight:
             self._judge_consumers(fresh, channel)
 
@@ -219,13 +228,19 @@ class ChannelRules:
         self._cases.add(self._rules[rule], Key(rule, channel.topic, channel.name), finding)
 
     def _judge_flow(
-        self, fresh: UpNodeNumbers, channel: Channel, share: UpNodeChannel, rates: Rates
+        self,
+        fresh: UpNodeNumbers,
+        channel: Channel,
+        share: UpNodeChannel,
+        rates: Rates,
+        *,
+        is_failing: bool,
     ) -> None:
         is_still = rates.out_s <= 0
         if share.in_flight and is_still:
             text = partial(_stuck, share, rates, fresh.at)
             self._add(STUCK, channel, Finding(Severity.CRIT, text))
-        if share.depth and share.clients and not share.in_flight and is_still:
+        if share.depth and share.clients and not share.in_flight and is_still and not is_failing:
             self._judge_ready(fresh, channel, share)
         if not self._is_left_alone(fresh, channel.topic, share):
             self._judge_backlog(channel, share, rates)
@@ -360,9 +375,20 @@ def _pause(active_count: int, paused: Sequence[NodePart], at: float) -> tuple[st
 
 
 def _partly_paused(total: int, paused: Sequence[NodePart], now: float, since: float) -> str:
-    nodes = ", ".join(part.node for part in paused[:NODES_SHOWN])
-    more = f" and {len(paused) - NODES_SHOWN} more" if len(paused) > NODES_SHOWN else ""
-    return f"paused on {len(paused)} of {total} nodes since {clock(since, now)}: {nodes}{more}"
+    nodes = _name_some([part.node for part in paused])
+    return f"paused on {len(paused)} of {total} nodes since {clock(since, now)}: {nodes}"
+
+
+def _paused_by_policy(
+    total: int, failing: Sequence[str], depth: int, now: float, since: float
+) -> str:
+    where = f"on {len(failing)} of {total} nodes since {clock(since, now)}"
+    return f"its deliveries fail, so its policy pauses it {where}: {_name_some(failing)}; {waiting(depth)}"
+
+
+def _name_some(nodes: Sequence[str]) -> str:
+    more = f" and {len(nodes) - NODES_SHOWN} more" if len(nodes) > NODES_SHOWN else ""
+    return ", ".join(nodes[:NODES_SHOWN]) + more
 
 
 def _paused(depth: int, now: float, since: float) -> str:

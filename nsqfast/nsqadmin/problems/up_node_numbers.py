@@ -9,6 +9,7 @@ from nsqfast.nsqadmin.cluster.model import (
     CLIENTS,
     COUNTS,
     DEPTH,
+    FAILING,
     HELD,
     PAUSED,
     Bools,
@@ -96,6 +97,15 @@ class UpNodeNumbers:
         held = rows.values[rows.order[places], HELD].tolist()
         longest_ms = max(held, default=0)
         return longest_ms, rows.keys[rows.nodes[places[held.index(longest_ms)]]] if held else ""
+
+    def failing_nodes(self, channel: Channel) -> list[str]:
+        """Counted nodes where its policy pauses it."""
+        parts, rows = channel.parts, channel.parts.rows
+        if not rows.values[rows.order[parts.begin : parts.end], FAILING].any():
+            return []
+        places = self._counted(channel.topic, parts)
+        failing = places[rows.values[rows.order[places], FAILING] != 0]
+        return [rows.keys[node] for node in rows.nodes[failing].tolist()]
 
     def serving_nodes(self, channel: Channel) -> list[str]:
         """Counted nodes with waiting messages and consumers."""
