@@ -4,6 +4,7 @@ from libc.stdint cimport int64_t, uint64_t
 
 from nsqfast._ext.broker.breaker cimport Breaker
 from nsqfast._ext.broker.consumer cimport Consumer, ReadyRing, Timeouts, longest_held
+from nsqfast._ext.broker.dead_letters cimport REASON_COUNT, DeadLetters, Reason
 from nsqfast._ext.broker.deferrals cimport DeferredHeap
 from nsqfast._ext.broker.message_queue cimport MessageQueue
 from nsqfast._ext.broker.renewal cimport Renewal
@@ -24,6 +25,7 @@ cdef enum Outcome:
     NOT_IN_FLIGHT = 1
     NOT_OWNED = 2
     EXITING = 3
+    REFUSED = 4     # a dead letter is not taken
 
 
 cdef class Channel(MessageQueue):
@@ -43,6 +45,9 @@ cdef class Channel(MessageQueue):
     cdef int64_t next_ns             # from then on the next one may go
     cdef public Breaker breaker      # by a policy; None: whatever fails, it goes on
     cdef public Retry retry          # of what fails, by a policy; None: it is queued again at once
+    cdef public int failures_max     # after so many a message dies, by a policy; 0 = it goes on for ever
+    cdef public DeadLetters dead_letters     # where to; None: nothing dies
+    cdef uint64_t dead_counts[REASON_COUNT]  # by Reason
     cdef bint is_held                # as many as may be are in flight, and a consumer wants more
     cdef Store store
     cdef Clock clock
@@ -67,7 +72,8 @@ cdef class Channel(MessageQueue):
     cdef int join(self, Consumer consumer) except -1
     cdef int leave(self, Consumer consumer) except -1
     cdef Outcome finish(self, Consumer consumer, uint64_t id) except *
-    cdef Outcome requeue(self, Consumer consumer, uint64_t id, int64_t delay_ns) except *
+    cdef Outcome requeue(self, Consumer consumer, uint64_t id, int64_t delay_ns, bytes error=*) except *
+    cdef Outcome reject(self, Consumer consumer, uint64_t id, bytes error) except *
     cdef Outcome touch(self, Consumer consumer, uint64_t id, int64_t in_flight_max_ns) except *
     cdef Closing close(self)
     cdef int delete(self) except -1
@@ -80,7 +86,11 @@ cdef class Channel(MessageQueue):
     cdef Outcome check(self, Consumer consumer, uint64_t id, Delivery **delivery) noexcept
     cdef int remove(self, Consumer consumer, Delivery *delivery) except -1
     cdef int note_failure(self) except -1
-    cdef int give_back(self, Delivery *delivery, int64_t delay_ns) except -1
+    cdef int give_back(self, Consumer consumer, Delivery *delivery, int64_t delay_ns, bytes error) except -1
+    cdef bint bury(self, Delivery *delivery, Reason reason, Consumer consumer, bytes error) except -1
+    cdef int keep_dead(self, Delivery *delivery) except -1
+    cdef bint may_drop(self) except -1
+    cdef bint drop(self, Delivery *delivery) except -1
     cdef int watch(self, Consumer consumer, int64_t deadline_ns) except -1
     cdef int on_deadline(self, int64_t now_ns) except -1
     cdef bint expire(self, int64_t now_ns, Budget *budget) except -1

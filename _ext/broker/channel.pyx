@@ -5,6 +5,7 @@ import logging
 from libc.stdint cimport INT64_MAX, int64_t, uint64_t
 
 from nsqfast._ext.broker.consumer cimport DisconnectLater
+from nsqfast._ext.broker.dead_letters cimport FAILED, OVER_LIMIT, REJECTED
 from nsqfast._ext.broker.deferrals cimport begin_deferral
 from nsqfast._ext.broker.stored_deferrals cimport AWAITED, READ, Recall
 from nsqfast._ext.core.budget cimport begin_part, begin_short_part, is_spent
@@ -14,10 +15,11 @@ from nsqfast._ext.core.histogram cimport record
 from nsqfast._ext.core.in_flight cimport InFlightQueue, oldest_published
 from nsqfast._ext.core.limits cimport DISK_RETRY_NS
 from nsqfast._ext.core.memory cimport MEMORY_FULL, MEMORY_SLOW
-from nsqfast._ext.core.message cimport delivery_free
+from nsqfast._ext.core.message cimport FAILURES_MAX, delivery_free
 from nsqfast._ext.storage.disposal cimport Disposal
 from nsqfast._ext.storage.engine cimport has_next, take_next
 
+from nsqfast._ext.broker.dead_letters import REASONS
 from nsqfast.wire.names import is_ephemeral
 from nsqfast.wire.refusals import NotTakenError
 
@@ -34,6 +36,8 @@ cdef enum:
 cdef int64_t LONG_NS = 60000000000
 # Time to wait until the disk has taken some of what gathers for the log.
 cdef int64_t LOG_WAIT_NS = 5000000
+# Between two attempts to put a dead letter where there is no room for it.
+cdef int64_t DEAD_RETRY_NS = 1000000000
 # What a rate allows in this time may go at once.
 cdef int64_t BURST_NS = 100000000
 
@@ -152,6 +156,8 @@ cdef class Channel(MessageQueue):
         if consumer.sample_percent and self.random_share() * 100 >= consumer.sample_percent:
             self.backlog.done(delivery)
             return True
+        if 0 < self.failures_max <= delivery.failures and not self.dead_letters.is_exempt():
+            return True if self.bury(delivery, FAILED, None, b"") else self.keep_dead(delivery) == 0
         delivery.attempts += 1
         delivery.owner = consumer.number
         delivery.delivered_ns = now_ns
@@ -280,7 +286,7 @@ cdef class Channel(MessageQueue):
         self.backlog.done(delivery)
         return DONE
 
-    cdef Outcome requeue(self, Consumer consumer, uint64_t id, int64_t delay_ns) except *:
+    cdef Outcome requeue(self, Consumer consumer, uint64_t id, int64_t delay_ns, bytes error=b"") except *:
         cdef Delivery *delivery
         cdef Outcome outcome = self.check(consumer, id, &delivery)
         if outcome != DONE:
@@ -290,19 +296,66 @@ cdef class Channel(MessageQueue):
         self.remove(consumer, delivery)
         consumer.held_since_ns = self.clock.monotonic_ns()
         self.requeue_count += 1
-        self.give_back(delivery, delay_ns)
+        self.give_back(consumer, delivery, delay_ns, error)
         return DONE
 
-    cdef int give_back(self, Delivery *delivery, int64_t delay_ns) except -1:
+    cdef Outcome reject(self, Consumer consumer, uint64_t id, bytes error) except *:
+        """It dies at once, whatever is left of its attempts."""
+        cdef Delivery *delivery
+        cdef Outcome outcome = self.check(consumer, id, &delivery)
+        if outcome != DONE:
+            return outcome
+        if self.exiting or self.dead_letters.is_exempt():
+            return EXITING if self.exiting else REFUSED
+        self.remove(consumer, delivery)
+        consumer.held_since_ns = self.clock.monotonic_ns()
+        if not self.bury(delivery, REJECTED, consumer, error):
+            self.keep_dead(delivery)
+        return DONE
+
+    cdef int give_back(self, Consumer consumer, Delivery *delivery, int64_t delay_ns, bytes error) except -1:
         """It failed: its consumer gave it back, or its time is over."""
         if self.breaker is not None:
             self.note_failure()
+        if self.failures_max:
+            delivery.failures += delivery.failures < FAILURES_MAX
+            if delivery.failures >= self.failures_max and not self.dead_letters.is_exempt():
+                return 0 if self.bury(delivery, FAILED, consumer, error) else self.keep_dead(delivery)
         if delay_ns == 0 and self.retry is not None:
             delay_ns = self.retry.delay_ns(delivery.attempts, self.random_share())
         if delay_ns == 0:
             return self.backlog.requeue(delivery)
         self.backlog.defer(delivery, False, delay_ns)
         return self.defer(delivery, self.clock.monotonic_ns() + delay_ns)
+
+    cdef bint bury(self, Delivery *delivery, Reason reason, Consumer consumer, bytes error) except -1:
+        """A dead letter takes its place; False: none can now."""
+        if not self.dead_letters.take(delivery, reason, consumer, error):
+            return False
+        self.dead_counts[<int> reason] += 1
+        self.backlog.done(delivery)
+        return True
+
+    cdef int keep_dead(self, Delivery *delivery) except -1:
+        """The topic of the dead letters has no room for it: it waits, and is tried again before it would be delivered."""
+        cdef int64_t now_ns = self.clock.monotonic_ns(), until_ns = max(self.dead_letters.retry_ns, now_ns + 1)
+        self.backlog.defer(delivery, False, until_ns - now_ns)
+        return self.defer(delivery, until_ns)
+
+    cdef bint may_drop(self) except -1:
+        """False: what would be dropped dies, and there is no room for it."""
+        if (self.dead_letters is None or not self.dead_letters.takes_dropped
+                or self.clock.monotonic_ns() >= self.dead_letters.retry_ns):
+            return True
+        return self.rearm(self.dead_letters.retry_ns) != 0
+
+    cdef bint drop(self, Delivery *delivery) except -1:
+        if self.dead_letters is None or not self.dead_letters.takes_dropped or self.dead_letters.is_exempt():
+            return MessageQueue.drop(self, delivery)
+        if not self.bury(delivery, OVER_LIMIT, None, b""):
+            self.keep_dead(delivery)
+            return False
+        return True
 
     cdef int note_failure(self) except -1:
         cdef bint was_open = self.breaker.is_open
@@ -354,7 +407,7 @@ cdef class Channel(MessageQueue):
             consumer.timeout_count += 1
             self.timeout_count += 1
             self.add_ready(consumer)
-            self.give_back(delivery, 0)
+            self.give_back(consumer, delivery, 0, b"")
             if is_spent(budget, 1):
                 return False
             consumer = self.timeouts.first()
@@ -589,6 +642,11 @@ cdef class Channel(MessageQueue):
         if queued_ns <= 0 or 0 < in_flight_ns < queued_ns:
             return in_flight_ns or queued_ns
         return queued_ns
+
+    @property
+    def dead_counts(self):
+        """How many of its messages died, by reason."""
+        return {reason: self.dead_counts[number] for number, reason in enumerate(REASONS)}
 
     @property
     def consumer_count(self):

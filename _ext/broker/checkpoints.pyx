@@ -9,6 +9,7 @@ from libc.stdint cimport INT64_MAX, uint32_t, uintptr_t
 
 from nsqfast._ext.core.budget cimport begin_part, is_spent
 from nsqfast._ext.core.clock cimport monotonic_ns
+from nsqfast._ext.core.message cimport tries_before
 from nsqfast._ext.core.ring cimport Ring
 
 # How often it is looked whether the disk has what a checkpoint waits for.
@@ -145,7 +146,7 @@ cdef class Checkpoints(Timed):
             self.place += 1
             if item & 1:
                 message = <Message *> (item & ~<uintptr_t> 1)
-                self.running.keep(message, message.attempts, 0)
+                self.running.keep(message, tries_before(message), 0)
             else:
                 message = (<Delivery *> item).message
                 self.running.add(<Delivery *> item)

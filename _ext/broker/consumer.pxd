@@ -26,6 +26,7 @@ cdef class Client(Timed):
 
 cdef class Consumer:
     cdef readonly Client client      # its connection; None = there is none
+    cdef readonly str client_id      # which it says of itself
     cdef uint64_t number             # unique in its channel; 0 = it has not joined one
     cdef readonly int64_t rdy
     cdef readonly int64_t in_flight

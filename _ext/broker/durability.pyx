@@ -18,7 +18,7 @@ cdef class Durability:
     def __init__(self, Store store not None):
         self.store, self.settings, self.timers = store, store.settings, store.timers
         self.waiting = set()
-        self.callbacks = []
+        self.callbacks, self.unwritten_deaths = [], []
         self.news = deque()
 
     cdef int wait(self, Client client) except -1:
@@ -70,6 +70,20 @@ cdef class Durability:
         if len(self.news) > 1 and error is None and self.news[len(self.news) - 1][1] is None:
             due = self.news.pop()[3] + due
         self.news.append((done, error, list(self.waiting), due))
+        return 0
+
+    cdef int want_deaths_written(self, Deaths deaths) except -1:
+        if deaths not in self.unwritten_deaths:
+            self.unwritten_deaths.append(deaths)
+            self.store.announce()
+        return 0
+
+    cdef int write_deaths(self) except -1:
+        written, self.unwritten_deaths = self.unwritten_deaths, []
+        for deaths in written:
+            taken = deaths.take()
+            if self.on_deaths is not None:
+                self.on_deaths(*taken)
         return 0
 
     def fileno(self):

@@ -5,6 +5,7 @@ from libc.stdint cimport int64_t, uint64_t
 from nsqfast._ext.core.budget cimport Budget
 from nsqfast._ext.core.heap cimport Timed, Timers
 from nsqfast._ext.core.memory cimport Account
+from nsqfast._ext.core.message cimport Delivery
 from nsqfast._ext.storage.engine cimport ChannelStore
 
 
@@ -24,4 +25,6 @@ cdef class MessageQueue(Timed):
     cdef bint is_limited(self) noexcept
     cdef bint has_room(self, uint64_t count, uint64_t size) noexcept
     cdef int drop_excess(self) except -1
+    cdef bint may_drop(self) except -1
+    cdef bint drop(self, Delivery *delivery) except -1
     cdef bint drop_some(self, Budget *budget) except -1

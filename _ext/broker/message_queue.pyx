@@ -3,7 +3,6 @@
 from nsqfast._ext.core.budget cimport begin_short_part, is_spent
 from nsqfast._ext.core.clock cimport wall_ns
 from nsqfast._ext.core.limits cimport DISK_RETRY_NS
-from nsqfast._ext.core.message cimport Delivery
 from nsqfast._ext.storage.engine cimport disk_depth, has_next, take_next
 
 
@@ -54,13 +53,22 @@ cdef class MessageQueue(Timed):
     cdef bint drop_some(self, Budget *budget) except -1:
         """False: the part ended first. What a disk has yet to return is dropped when it is there."""
         cdef Delivery *delivery
-        while self.drops_head and not self.has_room(0, 0) and has_next(self.backlog):
+        while self.drops_head and not self.has_room(0, 0) and has_next(self.backlog) and self.may_drop():
             delivery = take_next(self.backlog)
             if delivery is NULL:
                 break
-            self.backlog.done(delivery)
+            if not self.drop(delivery):
+                break
             self.dropped_count += 1
             self.backlog.store.dropped_count += 1
             if is_spent(budget, 1):
                 return False
+        return True
+
+    cdef bint may_drop(self) except -1:
+        return True
+
+    cdef bint drop(self, Delivery *delivery) except -1:
+        """False: it stays, outside the backlog, and so do the others for now."""
+        self.backlog.done(delivery)
         return True

@@ -1,6 +1,6 @@
 """The messages of a topic or channel at one moment, for display: nothing is changed."""
 
-from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 from nsqfast._ext.broker.channel cimport Channel
 from nsqfast._ext.broker.message_queue cimport MessageQueue
@@ -25,7 +25,8 @@ ctypedef struct Glance:
     int64_t due_ns           # on the monotonic clock; 0 = none
     uint64_t owner
     uint16_t attempts
-    uint16_t where           # a Where
+    uint8_t failures
+    uint8_t where            # a Where
 
 
 cdef class Snapshot:

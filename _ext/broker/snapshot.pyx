@@ -213,7 +213,8 @@ cdef class Snapshot:
         if self.reads.add(due.ordinal):
             self.reads_count += 1
             glance.message, glance.payload = NULL, NULL
-            glance.due_ns, glance.owner, glance.where, glance.attempts = due.deadline_ns, 0, DEFERRED, due.attempts
+            glance.due_ns, glance.owner, glance.where = due.deadline_ns, 0, DEFERRED
+            glance.attempts, glance.failures = due.attempts, due.failures
             self.glance_count += 1
         return 0
 
@@ -223,9 +224,9 @@ cdef class Snapshot:
         glance.due_ns = glance.owner = 0
         glance.where = where
         if delivery is NULL:
-            glance.attempts = message.attempts
+            glance.attempts, glance.failures = message.attempts, message.failures
         else:
-            glance.attempts = delivery.attempts
+            glance.attempts, glance.failures = delivery.attempts, delivery.failures
             if where == IN_FLIGHT or where == DEFERRED:
                 glance.due_ns, glance.owner = delivery.deadline_ns, delivery.owner
         self.glance_count += 1
@@ -346,7 +347,8 @@ cdef class Snapshot:
         return self.found_count + (0 if self.scan is None else self.scan.found_count)
 
     def row(self, size_t index):
-        """id, timestamp_ns, attempts, size, where, due_ns (Unix time) and consumer (or None), piece of the body."""
+        """id, timestamp_ns, attempts, failures, size, where, due_ns (Unix time) and consumer (or None), piece of the
+        body."""
         if index < self.found_count:
             return self.row_of_glance(&self.glances[self.found[index]])
         if self.scan is None or index - self.found_count >= self.scan.found_count:
@@ -372,6 +374,7 @@ cdef class Snapshot:
             "id": hex_of(id_of_record(glance.payload) if message is NULL else message.id),
             "timestamp_ns": <int64_t> get_be64(glance.payload) if message is NULL else message.timestamp_ns,
             "attempts": glance.attempts,
+            "failures": glance.failures,
             "size": size,
             "where": PLACES[glance.where],
             "due_ns": glance.due_ns - self.monotonic_ns + self.taken_ns if glance.due_ns else None,
@@ -384,7 +387,8 @@ cdef class Snapshot:
         return {
             "id": hex_of(record.id),
             "timestamp_ns": record.timestamp_ns,
-            "attempts": record.attempts,
+            "attempts": record.tries & 0xffff,
+            "failures": record.tries >> 16,
             "size": record.size,
             "where": PLACES[<int> ON_DISK],
             "due_ns": None,

@@ -32,7 +32,7 @@ cdef class StoredDeferrals:
     cdef int put(self, Delivery *delivery) except -1:
         """Note one that has a record. It may be freed then."""
         cdef Due due = Due(delivery.deadline_ns, delivery.ordinal, delivery.message.id, delivery.message.size,
-                           delivery.attempts, delivery.is_told)
+                           delivery.attempts, delivery.failures, delivery.is_told)
         if is_listed(&due):
             if self.told is None:
                 self.told = InFlightTable(self.memory)

@@ -4,6 +4,7 @@ cimport cython
 from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memcmp
 
+from nsqfast._ext.broker.deaths cimport Deaths
 from nsqfast._ext.broker.deferrals cimport DeferredList
 from nsqfast._ext.broker.durability cimport Durability
 from nsqfast._ext.broker.fanout cimport Fanout
@@ -33,6 +34,7 @@ cdef class Topic(MessageQueue):
     cdef readonly bint exiting
     cdef bint is_deleted
     cdef uint64_t log_mark           # behind what was logged before the current put
+    cdef readonly Deaths deaths      # of the dead letters that it takes; None = it takes none
     cdef list large_mpubs            # LargeMpub, of those that are being released
     cdef int rejecting_count         # so many of its queues refuse publishes when they are full
     cdef int dropping_count          # and so many drop their oldest messages then

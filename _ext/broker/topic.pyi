@@ -1,6 +1,7 @@
 from collections.abc import Callable
 
 from nsqfast._ext.broker.channel import Channel
+from nsqfast._ext.broker.deaths import Deaths
 from nsqfast._ext.broker.durability import Durability
 from nsqfast._ext.broker.message_queue import MessageQueue
 
@@ -11,6 +12,7 @@ class Topic(MessageQueue):
     ephemeral: bool
     paused: bool
     exiting: bool
+    deaths: Deaths | None
     depth: int
     def __init__(
         self,
@@ -27,6 +29,7 @@ class Topic(MessageQueue):
     def delete_channel(self, name: str) -> None: ...
     def await_channels(self) -> None: ...
     def have_channels(self) -> None: ...
+    def take_dead_letters(self) -> None: ...
     def set_limits(
         self, channel: Channel | None, max_messages: int, max_bytes: int, drops_head: bool
     ) -> None: ...

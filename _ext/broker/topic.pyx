@@ -413,6 +413,11 @@ cdef class Topic(MessageQueue):
         if self.channel_list and not self.exiting:
             self.open()
 
+    def take_dead_letters(self):
+        """It has some, or will; they do not die again."""
+        if self.deaths is None:
+            self.deaths = Deaths(self.name)
+
     # -- limits --------------------------------------------------------------------------------------------------------
 
     def set_limits(self, Channel channel, int64_t max_messages, int64_t max_bytes, bint drops_head):

@@ -5,6 +5,7 @@ from nsqfast._ext.broker.durability import Durability
 from nsqfast._ext.broker.topic import Topic
 
 class Topics:
+    dead_counts: dict[str, int]
     on_change: Callable[[str, str, str | None], None] | None
     def __init__(self, durability: Durability) -> None: ...
     def ensure(self, name: str) -> Topic: ...

@@ -5,6 +5,7 @@ from bisect import bisect_left, insort
 
 from nsqfast._ext.broker.shutdown cimport Shutdown
 
+from nsqfast._ext.broker.dead_letters import REASONS
 from nsqfast.errors import ProtocolError
 
 log = logging.getLogger("nsqd")
@@ -87,6 +88,11 @@ cdef class Topics:
             log.info("TOPIC(%s): deleting channel %s", topic, channel)
         if self.on_change is not None:
             self.on_change(kind, topic, channel)
+
+    @property
+    def dead_counts(self):
+        """How many messages died, by reason."""
+        return {reason: self.dead_counts[number] for number, reason in enumerate(REASONS)}
 
     def logged_names(self):
         """Return the names of queues that the commit log knows: "topic" or "topic:channel"."""

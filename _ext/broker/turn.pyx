@@ -150,6 +150,8 @@ cdef class Turn:
         self.run_blocked()
         if self.durability.store.write_log():
             self.durability.note_written()
+        if self.durability.unwritten_deaths:
+            self.durability.write_deaths()
         self.tell_news()
         self.serve_takers()
         self.is_scheduled = False

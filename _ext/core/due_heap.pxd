@@ -1,6 +1,6 @@
 """Deadlines of what is kept elsewhere: a heap of small entries, with no pointer to them."""
 
-from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 from nsqfast._ext.core.memory cimport Account
 
@@ -11,7 +11,8 @@ ctypedef struct Due:
     uint64_t id              # of the message
     uint32_t size            # of its body
     uint16_t attempts
-    uint16_t is_told         # somebody may know its id
+    uint8_t failures
+    uint8_t is_told          # somebody may know its id
 
 
 cdef class DueHeap:

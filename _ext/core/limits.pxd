@@ -68,6 +68,8 @@ cdef enum:
     HTTP_OWED_MAX = 64
     # Clients that may IDENTIFY, SUB and so on in one turn; the others are blocked until the next one.
     COSTLY_COUNT_MAX = 8
+    # Bytes of what a consumer says of a message that failed; the rest is left out.
+    ERROR_SIZE_MAX = 256
     # Bytes of large commands that count for one of these: new memory is slow, 1 GB a second.
     COSTLY_SIZE = 65536
     # What one read of a connection may bring, and what it may when the turn has had enough of large commands.

@@ -13,8 +13,9 @@ typedef struct {
     uint32_t size;        /* of the body, bytes */
     int64_t timestamp_ns; /* when it was published, Unix time */
     uint64_t id;
-    uint64_t defer_ms : 47; /* from DPUB; starts at the fan-out; exceeds any int64_t of nanoseconds */
+    uint64_t defer_ms : 40; /* from DPUB; starts at the fan-out; settings keeps it below 34 years */
     uint64_t is_told : 1;   /* its publisher knows the id, and may end the deferral by it */
+    uint64_t failures : 7;  /* of these deliveries; 0 unless a policy counts them */
     uint64_t attempts : 16; /* deliveries before it was stored; 0 for a fresh message */
     char body[];
 } nsq_message;
@@ -73,11 +74,66 @@ static inline void nsq_message_fetch(const nsq_message *m) {
         __builtin_prefetch((const char *)m + i);
 }
 
+/* How often a message failed stands in a record beside its attempts, where go-diskqueue has no room for it: in which of
+ * three alphabets each of the id's first digits is written. To Go an id is any 16 bytes, and these are letters and
+ * digits; without failures they are what Go writes. The count is in base three, the lowest digit first. */
+enum { NSQ_FAILURES_MAX = 127, NSQ_MARKED_DIGITS = 5 };
+
+static inline void nsq_mark_failures(char *id, uint32_t failures) {
+    for (int i = 0; i < NSQ_MARKED_DIGITS; i++, failures /= 3) {
+        char value = (char)(id[i] <= '9' ? id[i] - '0' : id[i] - 'a' + 10);
+        if (failures % 3)
+            id[i] = (char)((failures % 3 == 1 ? 'g' : 'G') + value);
+    }
+}
+
+/* Returns 1 and sets both if an id of ours stands there, marked or not; else 0, and nothing is set. */
+static inline int nsq_id_from_marked(const char *in, uint64_t *id, uint32_t *failures) {
+    char plain[16];
+    uint32_t count = 0, power = 1;
+    *failures = 0;
+    if (nsq_id_from_hex(in, id))
+        return 1;
+    memcpy(plain, in, sizeof plain);
+    for (int i = 0; i < NSQ_MARKED_DIGITS; i++, power *= 3) {
+        int alphabet = in[i] >= 'g' && in[i] <= 'v' ? 1 : in[i] >= 'G' && in[i] <= 'V' ? 2 : 0;
+        if (alphabet == 0)
+            continue;
+        plain[i] = "0123456789abcdef"[in[i] - (alphabet == 1 ? 'g' : 'G')];
+        count += (uint32_t)alphabet * power;
+    }
+    if (count > NSQ_FAILURES_MAX || !nsq_id_from_hex(plain, id))
+        return 0;
+    *failures = count;
+    return 1;
+}
+
+static inline int nsq_is_record_id(const char *in) {
+    uint64_t id;
+    uint32_t failures;
+    return nsq_id_from_marked(in, &id, &failures);
+}
+
+/* The bytes before the body in a record. */
+static inline void nsq_message_put_record(const nsq_message *m, uint32_t tries, char *out) {
+    nsq_message_put_header(m, (uint16_t)tries, out);
+    if (tries >> 16)
+        nsq_mark_failures(out + 10, tries >> 16);
+}
+
+static inline uint32_t nsq_tries_of_record(const char *payload) {
+    uint64_t id;
+    uint32_t failures;
+    nsq_id_from_marked(payload + 10, &id, &failures);
+    return nsq_get_be16(payload + 8) | failures << 16;
+}
+
 /* Returns the id of a stored message. A foreign id (not written by NSQ) is replaced by its 64-bit FNV-1a hash, so that
  * the message can still be delivered and finished. */
 static inline uint64_t nsq_id_of_record(const char *payload) {
     uint64_t id;
-    if (nsq_id_from_hex(payload + 10, &id))
+    uint32_t failures;
+    if (nsq_id_from_marked(payload + 10, &id, &failures))
         return id;
     id = 0xcbf29ce484222325ULL;
     for (int i = 10; i < 26; i++)

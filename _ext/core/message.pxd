@@ -1,6 +1,6 @@
 """Message (a body, shared by all channels) and Delivery (the state of a message in one channel)."""
 
-from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 from nsqfast._ext.core.memory cimport Account
 
@@ -11,15 +11,20 @@ cdef extern from "core/message.h" nogil:
         uint32_t size
         int64_t timestamp_ns
         uint64_t id
-        uint64_t defer_ms       # 47 bits
+        uint64_t defer_ms       # 40 bits
         bint is_told
+        uint8_t failures        # 7 bits
         uint16_t attempts
         char *body
 
     void message_put_header "nsq_message_put_header"(const Message *m, uint16_t attempts, char *out)
+    void message_put_record "nsq_message_put_record"(const Message *m, uint32_t tries, char *out)
     void id_to_hex "nsq_id_to_hex"(uint64_t id, char *out)
     bint id_from_hex "nsq_id_from_hex"(const char *text, uint64_t *id)
+    bint is_record_id "nsq_is_record_id"(const char *text)
     uint64_t id_of_record "nsq_id_of_record"(const char *payload)
+    uint32_t tries_of_record "nsq_tries_of_record"(const char *payload)
+    int FAILURES_MAX "NSQ_FAILURES_MAX"
     void message_fetch "nsq_message_fetch"(const Message *m)
     void prefetch "__builtin_prefetch"(const void *place)
 
@@ -55,13 +60,27 @@ ctypedef struct Delivery:
     int64_t deadline_ns     # heap key: when it expires in flight, or when it is due if deferred
     uint32_t heap_index     # its index in the heap that contains it
     uint16_t attempts       # deliveries so far, including the current one
-    uint16_t is_told        # somebody may know its id, and end its deferral by that
+    uint8_t failures        # of these; 0 unless a policy counts them
+    uint8_t is_told         # somebody may know its id, and end its deferral by that
     Message *message
     int64_t delivered_ns    # when the current owner got it; TOUCH is capped relative to this
     uint64_t owner          # number of the consumer it is in flight to; 0 = none
     uint64_t ordinal        # its record on disk, not yet acknowledged; 0 = only in memory
     Delivery *next          # in the in-flight queue, or in the free list
     Delivery *previous      # in the in-flight queue
+
+
+# How often somebody got a message, and how often that failed: attempts | failures << 16.
+cdef inline uint32_t tries_of(const Delivery *delivery) noexcept nogil:
+    return delivery.attempts | <uint32_t> delivery.failures << 16
+
+
+cdef inline void set_tries(Delivery *delivery, uint32_t tries) noexcept nogil:
+    delivery.attempts, delivery.failures = <uint16_t> tries, <uint8_t> (tries >> 16)
+
+
+cdef inline uint32_t tries_before(const Message *message) noexcept nogil:
+    return message.attempts | <uint32_t> message.failures << 16
 
 
 cdef Delivery *delivery_new(Account *account, Message *message) except NULL

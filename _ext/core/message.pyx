@@ -33,7 +33,7 @@ cdef Message *message_new(Account *account, const char *body, uint32_t size, int
     message.id = id
     message.defer_ms = 0
     message.is_told = False
-    message.attempts = 0
+    message.attempts = message.failures = 0
     if body is not NULL:
         memcpy(message.body, body, size)
     return message
@@ -55,13 +55,15 @@ cdef void release_slabs(Account *account, uint32_t count) noexcept:
 
 cdef Message *message_load(Account *account, const char *payload, size_t n) noexcept:
     """Return a message from its stored form; NULL if that is shorter than a header, or without memory."""
+    cdef uint32_t tries
     cdef Message *message
     if n < MESSAGE_HEADER_SIZE or n - MESSAGE_HEADER_SIZE > UINT32_MAX:
         return NULL
     message = message_new(account, payload + MESSAGE_HEADER_SIZE, <uint32_t> (n - MESSAGE_HEADER_SIZE),
                           <int64_t> get_be64(payload), id_of_record(payload))
     if message is not NULL:
-        message.attempts = get_be16(payload + 8)
+        tries = tries_of_record(payload)
+        message.attempts, message.failures = <uint16_t> tries, <uint8_t> (tries >> 16)
     return message
 
 
@@ -73,7 +75,7 @@ cdef Delivery *delivery_new(Account *account, Message *message) except NULL:
     (<Pool *> account).delivery_count += 1
     delivery.deadline_ns = 0
     delivery.heap_index = 0
-    delivery.attempts = message.attempts
+    delivery.attempts, delivery.failures = message.attempts, message.failures
     delivery.is_told = message.is_told
     delivery.message = message
     delivery.delivered_ns = 0

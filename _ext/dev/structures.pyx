@@ -10,7 +10,8 @@ from nsqfast._ext.core.heap cimport DeadlineHeap, HeapNode, Timed, TimedNode
 from nsqfast._ext.core.in_flight cimport Entry, InFlightQueue, InFlightTable
 from nsqfast._ext.core.memory cimport Account, account_of
 from nsqfast._ext.core.message cimport (
-    Delivery, Message, delivery_free, delivery_new, message_drop, message_load, message_new, message_put_header,
+    Delivery, Message, delivery_free, delivery_new, message_drop, message_load, message_new, message_put_record,
+    tries_before,
 )
 from nsqfast._ext.protocol.http_request cimport REQUEST_WHOLE, Outcome as RequestOutcome, PlainRequest, parse_request
 from nsqfast._ext.protocol.v2 cimport PARSE_BROKEN, PARSE_MORE, Line, Parse, parse_decimal, parse_line
@@ -166,23 +167,23 @@ cdef class NumberedMessages:
         message_drop(<Message *> <size_t> self.by_number.pop(number))
 
 
-def encode_record(bytes body, int64_t timestamp_ns, int attempts, uint64_t message_id):
-    """Return the stored form of a message (spec nsqd-core §1)."""
+def encode_record(bytes body, int64_t timestamp_ns, uint32_t tries, uint64_t message_id):
+    """Return the stored form of a message (spec nsqd-core §1); tries: attempts | failures << 16."""
     cdef Message *message = message_new(account, body, <uint32_t> len(body), timestamp_ns, message_id)
     cdef char header[26]
     if message is NULL:
         raise MemoryError
-    message_put_header(message, <uint16_t> attempts, header)
+    message_put_record(message, tries, header)
     message_drop(message)
     return header[:26] + body
 
 
 def decode_record(bytes record):
-    """Return (timestamp_ns, attempts, id, body) of a stored form; ValueError if it is shorter than its header."""
+    """Return (timestamp_ns, tries, id, body) of a stored form; ValueError if it is shorter than its header."""
     cdef Message *message = message_load(account, record, <size_t> len(record))
     if message is NULL:
         raise ValueError(f"a record of {len(record)} bytes is shorter than its header")
-    decoded = (message.timestamp_ns, message.attempts, message.id, message.body[:message.size])
+    decoded = (message.timestamp_ns, tries_before(message), message.id, message.body[:message.size])
     message_drop(message)
     return decoded
 
@@ -195,7 +196,7 @@ def parse_command(bytes data, Py_ssize_t scanned=0):
         raise ValueError(f"no newline in {len(data)} bytes")
     if outcome == PARSE_MORE:
         return None
-    parameters = [line.parameter[i][:line.parameter_size[i]] for i in range(min(line.parameter_count, 2))]
+    parameters = [line.parameter[i][:line.parameter_size[i]] for i in range(min(line.parameter_count, 3))]
     return line.size, line.name[:line.name_size], line.parameter_count, parameters
 
 

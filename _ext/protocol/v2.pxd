@@ -20,7 +20,9 @@ cdef enum CommandKind:
     COMMAND_TOUCH
     COMMAND_CLS
     COMMAND_NOP
-    # From here on only for clients that negotiated `nsqfast_deferred_ids`.
+    # From here on only for clients that negotiated `reject`, ...
+    COMMAND_REJ
+    # ... and `nsqfast_deferred_ids`.
     COMMAND_CANCEL_DEFERRED
     COMMAND_RUN_DEFERRED
 
@@ -36,9 +38,10 @@ ctypedef struct Line:
     Py_ssize_t size            # of the line, its newline included
     const char *name
     Py_ssize_t name_size
-    int parameter_count        # all of them; only the first two are kept, as no command reads more
-    const char *parameter[2]
-    Py_ssize_t parameter_size[2]
+    const char *end            # of its text
+    int parameter_count        # all of them; only the first three are kept, as no command reads more
+    const char *parameter[3]
+    Py_ssize_t parameter_size[3]
 
 
 ctypedef struct MpubScan:

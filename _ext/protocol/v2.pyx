@@ -31,11 +31,11 @@ cdef void split(const char *text, Py_ssize_t size, Line *line) noexcept nogil:
     cdef const char *space = <const char *> memchr(text, c" ", size)
     line.name = text
     line.name_size = (end if space is NULL else space) - text
-    line.parameter_count = 0
+    line.end, line.parameter_count = end, 0
     while space is not NULL:
         text = space + 1
         space = <const char *> memchr(text, c" ", end - text)
-        if line.parameter_count < 2:
+        if line.parameter_count < 3:
             line.parameter[line.parameter_count] = text
             line.parameter_size[line.parameter_count] = (end if space is NULL else space) - text
         line.parameter_count += 1
@@ -57,6 +57,8 @@ cdef CommandKind command_kind(const char *name, Py_ssize_t size) noexcept nogil:
             return COMMAND_SUB
         if memcmp(name, b"CLS", 3) == 0:
             return COMMAND_CLS
+        if memcmp(name, b"REJ", 3) == 0:
+            return COMMAND_REJ
     elif size == 4:
         if memcmp(name, b"MPUB", 4) == 0:
             return COMMAND_MPUB

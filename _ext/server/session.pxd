@@ -50,7 +50,6 @@ cdef class Session(Consumer):
     cdef LogQuota lines                       # of the log; None = the peer has caused no line yet
     cdef int64_t charged_size                 # bytes counted by charge_bytes()
     cdef readonly int state
-    cdef readonly str client_id
     cdef int64_t identity_size                # bytes of the IDENTIFY that these strings come from
     cdef readonly str hostname
     cdef readonly str user_agent
@@ -60,6 +59,7 @@ cdef class Session(Consumer):
     cdef bint tls                             # was agreed on, as were the next two
     cdef readonly bint deflate
     cdef readonly bint snappy
+    cdef bint may_reject                      # the client negotiated that it may say why a message failed, and REJ
     cdef bint tells_ids                       # the client negotiated that it may be told the ids of deferred messages
     # Publishing and consuming.
     cdef Topic topic                          # the last one published to, with its number of publishes since then
@@ -96,7 +96,9 @@ cdef class Session(Consumer):
     cdef Py_ssize_t req(self, Line *line) except -1
     cdef int64_t clamp(self, uint64_t delay_ms) except -1
     cdef Py_ssize_t touch(self, Line *line) except -1
-    cdef int check_message_command(self, Line *line, str command, int parameters) except -1
+    cdef uint64_t message_id(self, Line *line, str command, int parameters) except? 0
+    cdef Py_ssize_t rej(self, Line *line) except -1
+    cdef bytes error_of(self, Line *line, int place)
     cdef Py_ssize_t refuse_message_command(self, Line *line, str command, Outcome outcome) except -1
     cdef Py_ssize_t cls(self, Line *line) except -1
 

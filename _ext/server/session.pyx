@@ -3,9 +3,9 @@ an MPUB exists once its line was received (as in NSQ). Bodies are read from the 
 
 State x command (spec nsqd-tcp §4); what is not listed is the fatal `E_INVALID cannot X in current state`:
 
-    init        IDENTIFY AUTH SUB              PUB MPUB DPUB NOP
-    subscribed  RDY FIN REQ TOUCH CLS          PUB MPUB DPUB NOP
-    closing     RDY (ignored) FIN REQ TOUCH    PUB MPUB DPUB NOP
+    init        IDENTIFY AUTH SUB                    PUB MPUB DPUB NOP
+    subscribed  RDY FIN REQ REJ TOUCH CLS            PUB MPUB DPUB NOP
+    closing     RDY (ignored) FIN REQ REJ TOUCH      PUB MPUB DPUB NOP
 
 A command that has to wait sets `is_blocked`, consumes nothing and is run again by the next feed().
 """
@@ -16,29 +16,31 @@ cimport cython
 from libc.stdint cimport int32_t
 from libc.string cimport memcmp
 
-from nsqfast._ext.broker.channel cimport DONE, EXITING, NOT_IN_FLIGHT, Outcome
+from nsqfast._ext.broker.channel cimport DONE, EXITING, NOT_IN_FLIGHT, REFUSED, Outcome
 from nsqfast._ext.broker.consumer cimport GLOBAL, REGION_LOCAL, ZONE_LOCAL
+from nsqfast._ext.broker.dead_letter_topic cimport find_dead_letters
 from nsqfast._ext.broker.mpub_bodies cimport log_pieces, skip_bodies
 from nsqfast._ext.broker.topic cimport SLICE_MAX
 from nsqfast._ext.core.budget cimport Budget, begin_part, begin_short_part, is_spent
 from nsqfast._ext.core.limits cimport (
-    FIN_SIZE, FRAME_ERROR, FRAME_RESPONSE, HEARTBEAT_DEFAULT_NS, IDENTITY_SHOWN_MAX, IDENTITY_SIZE_FULL,
-    IDENTITY_SIZE_MAX, INPUT_SIZE, LINE_SIZE_MAX, MESSAGE_ID_SIZE, OUTPUT_SIZE_MAX, PENDING_OK_MAX, STATE_CLOSING,
+    ERROR_SIZE_MAX, FIN_SIZE, FRAME_ERROR, FRAME_RESPONSE, HEARTBEAT_DEFAULT_NS, IDENTITY_SHOWN_MAX,
+    IDENTITY_SIZE_FULL, IDENTITY_SIZE_MAX, INPUT_SIZE, LINE_SIZE_MAX, MESSAGE_ID_SIZE, OUTPUT_SIZE_MAX, PENDING_OK_MAX, STATE_CLOSING,
     STATE_INIT, STATE_SUBSCRIBED, WHOLE_MAX,
 )
 from nsqfast._ext.core.memory cimport MEMORY_FULL, charge
 from nsqfast._ext.core.message cimport Delivery, get_be32, id_from_hex
 from nsqfast._ext.protocol.v2 cimport (
     COMMAND_AUTH, COMMAND_CANCEL_DEFERRED, COMMAND_CLS, COMMAND_DPUB, COMMAND_FIN, COMMAND_IDENTIFY, COMMAND_MPUB,
-    COMMAND_NOP, COMMAND_PUB, COMMAND_RDY, COMMAND_REQ, COMMAND_RUN_DEFERRED, COMMAND_SUB, COMMAND_TOUCH, PARSE_BROKEN,
-    PARSE_MORE, Parse, parse_decimal, parse_line, write_frame, write_message,
+    COMMAND_NOP, COMMAND_PUB, COMMAND_RDY, COMMAND_REJ, COMMAND_REQ, COMMAND_RUN_DEFERRED, COMMAND_SUB, COMMAND_TOUCH,
+    PARSE_BROKEN, PARSE_MORE, Parse, parse_decimal, parse_line, write_frame, write_message,
 )
+from nsqfast._ext.server.errors cimport invalid, publish_failed, text, wrong_state
 
 from nsqfast.errors import ProtocolError
 from nsqfast.streams import upgrades
 from nsqfast.wire.identify import identify as read_identity
 from nsqfast.wire.names import is_valid_name, quote
-from nsqfast.wire.refusals import PUBLISH_REFUSED, NotTakenError
+from nsqfast.wire.refusals import NotTakenError
 
 assert <int> LINE_SIZE_MAX < <int> INPUT_SIZE, "a line fits into an input buffer of the least size"
 
@@ -244,6 +246,8 @@ cdef class Session(Consumer):
             return self.dpub(data, size, line)
         if line.kind == COMMAND_NOP:
             return line.size
+        if self.may_reject and line.kind == COMMAND_REJ:
+            return self.rej(line)
         if self.tells_ids and line.kind >= COMMAND_CANCEL_DEFERRED:
             return self.end_deferral(line)
         if self.waits_to_be_costly():
@@ -335,11 +339,8 @@ cdef class Session(Consumer):
         return line.size
 
     cdef Py_ssize_t fin(self, Line *line) except -1:
-        cdef uint64_t id = 0
-        cdef Outcome outcome = NOT_IN_FLIGHT
-        self.check_message_command(line, "FIN", 1)
-        if id_from_hex(line.parameter[0], &id):
-            outcome = self.channel.finish(self, id)
+        cdef uint64_t id = self.message_id(line, "FIN", 1)
+        cdef Outcome outcome = self.channel.finish(self, id)
         if outcome != DONE:
             return self.refuse_message_command(line, "FIN", outcome)
         self.finish_count += 1
@@ -347,20 +348,34 @@ cdef class Session(Consumer):
         return line.size
 
     cdef Py_ssize_t req(self, Line *line) except -1:
-        cdef uint64_t id = 0, delay_ms = 0
-        cdef Outcome outcome = NOT_IN_FLIGHT
-        self.check_message_command(line, "REQ", 2)
+        cdef uint64_t id = self.message_id(line, "REQ", 2), delay_ms = 0
+        cdef Outcome outcome
         if not parse_decimal(line.parameter[1], line.parameter_size[1], &delay_ms):
             raise invalid(f"REQ could not parse timeout {text(line.parameter[1], line.parameter_size[1])}")
         if not self.registry.turn.may_store():
             return self.block_for_turn()
-        if id_from_hex(line.parameter[0], &id):
-            outcome = self.channel.requeue(self, id, self.clamp(delay_ms))
+        outcome = self.channel.requeue(self, id, self.clamp(delay_ms), self.error_of(line, 2))
         if outcome != DONE:
             return self.refuse_message_command(line, "REQ", outcome)
         self.requeue_count += 1
         self.has_free_slot = True
         return line.size
+
+    cdef Py_ssize_t rej(self, Line *line) except -1:
+        cdef uint64_t id = self.message_id(line, "REJ", 1)
+        cdef Outcome outcome
+        if not self.registry.turn.may_store():
+            return self.block_for_turn()
+        find_dead_letters(self.registry.topics, self.channel)
+        outcome = self.channel.reject(self, id, self.error_of(line, 1))
+        self.has_free_slot = True
+        return line.size if outcome == DONE else self.refuse_message_command(line, "REJ", outcome)
+
+    cdef bytes error_of(self, Line *line, int place):
+        """Why the message failed: the rest of the line from that parameter on, if the client negotiated that."""
+        if not self.may_reject or line.parameter_count <= place:
+            return b""
+        return line.parameter[place][:min(line.end - line.parameter[place], <Py_ssize_t> ERROR_SIZE_MAX)]
 
     cdef int64_t clamp(self, uint64_t delay_ms) except -1:
         """Return ns; as in Go, a product that overflows into the negative means no delay."""
@@ -373,27 +388,26 @@ cdef class Session(Consumer):
         return 0 if delay_ns < 0 else limit_ns
 
     cdef Py_ssize_t touch(self, Line *line) except -1:
-        cdef uint64_t id = 0
-        cdef Outcome outcome = NOT_IN_FLIGHT
-        self.check_message_command(line, "TOUCH", 1)
-        if id_from_hex(line.parameter[0], &id):
-            outcome = self.channel.touch(self, id, self.registry.settings.max_msg_timeout_ns)
-        if outcome != DONE:
-            return self.refuse_message_command(line, "TOUCH", outcome)
-        return line.size
+        cdef uint64_t id = self.message_id(line, "TOUCH", 1)
+        cdef Outcome outcome = self.channel.touch(self, id, self.registry.settings.max_msg_timeout_ns)
+        return line.size if outcome == DONE else self.refuse_message_command(line, "TOUCH", outcome)
 
-    cdef int check_message_command(self, Line *line, str command, int parameters) except -1:
+    cdef uint64_t message_id(self, Line *line, str command, int parameters) except? 0:
+        """Return 0, which no message has, for what is no id of ours."""
+        cdef uint64_t id = 0
         if self.state != STATE_SUBSCRIBED and self.state != STATE_CLOSING:
             raise wrong_state(command)
         if line.parameter_count < parameters:
             raise invalid(f"{command} insufficient number of params")
         if line.parameter_size[0] != MESSAGE_ID_SIZE:
             raise invalid("invalid message ID")
-        return 0
+        id_from_hex(line.parameter[0], &id)
+        return id
 
     cdef Py_ssize_t refuse_message_command(self, Line *line, str command, Outcome outcome) except -1:
         """Send the only errors that do not end the connection."""
-        reason = {NOT_IN_FLIGHT: b"ID not in flight", EXITING: b"exiting"}.get(outcome, b"client does not own message")
+        reason = {NOT_IN_FLIGHT: b"ID not in flight", EXITING: b"exiting", REFUSED: b"it is a dead letter"}.get(
+            outcome, b"client does not own message")
         name = command.encode()
         cdef bytes error = b"E_%s_FAILED %s %s failed %s" % (name, name, line.parameter[0][:MESSAGE_ID_SIZE], reason)
         self.say(logging.ERROR, f"[{self.remote_address}] - {error.decode('utf-8', 'backslashreplace')}")
@@ -726,7 +740,7 @@ cdef class Session(Consumer):
         self.say(logging.INFO, f"[{self.remote_address}] IDENTIFY: {shown}")
         self.client_id, self.hostname, self.user_agent = identity.client_id, identity.hostname, identity.user_agent
         self.topology_zone, self.topology_region = identity.topology_zone, identity.topology_region
-        self.tells_ids = identity.tells_ids
+        self.tells_ids, self.may_reject = identity.tells_ids, identity.may_reject
         self.set_distance()
         self.sample_percent, self.timeout_ns = identity.sample_rate, identity.msg_timeout_ns
         self.heartbeat_ns = identity.heartbeat_ns
@@ -781,20 +795,3 @@ cdef class Session(Consumer):
     def grant(self):
         """What an auth server granted; None before AUTH."""
         return self.auth.grant
-
-
-cdef str text(const char *data, Py_ssize_t size):
-    return data[:size].decode("utf-8", "surrogateescape")
-
-
-cdef object invalid(str detail):
-    return ProtocolError("E_INVALID", detail)
-
-
-cdef object wrong_state(str command):
-    return ProtocolError("E_INVALID", f"cannot {command} in current state")
-
-
-cdef object publish_failed(str command, object error):
-    PUBLISH_REFUSED[error.kind] += 1
-    return ProtocolError(f"E_{command}_FAILED", f"{command} failed {error}")

@@ -8,7 +8,7 @@ One thread calls everything. Nothing below this module is known above it (tests/
 broker of a program gets its engine from `engines`. The three are an engine themselves, which keeps all in memory.
 """
 
-from libc.stdint cimport int64_t, uint16_t, uint64_t, uintptr_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t, uintptr_t
 
 from nsqfast._ext.core.budget cimport Budget
 from nsqfast._ext.core.heap cimport Timed, Timers
@@ -270,7 +270,7 @@ cdef class Checkpoint:
     # A deferred one that is in its record alone.
     cdef void add_stored(self, uint64_t ordinal, int64_t due_ns, bint is_told) noexcept
     # One that has no record. due_ns: as the storage keeps it.
-    cdef void keep(self, Message *message, uint16_t attempts, int64_t due_ns) noexcept
+    cdef void keep(self, Message *message, uint32_t tries, int64_t due_ns) noexcept
     # Whether the part ends behind a message of that size.
     cdef bint ends_part(self, Budget *budget, uint64_t size) except -1
     # Something may have happened between two parts, and there are more.

@@ -294,7 +294,7 @@ cdef class Checkpoint:
     cdef void add_stored(self, uint64_t ordinal, int64_t due_ns, bint is_told) noexcept:
         pass
 
-    cdef void keep(self, Message *message, uint16_t attempts, int64_t due_ns) noexcept:
+    cdef void keep(self, Message *message, uint32_t tries, int64_t due_ns) noexcept:
         pass
 
     cdef bint ends_part(self, Budget *budget, uint64_t size) except -1:

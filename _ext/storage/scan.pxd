@@ -1,6 +1,6 @@
 """What an operator looks for among the messages of a queue, and what was found behind those in memory."""
 
-from libc.stdint cimport int64_t, uint16_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 
 cdef extern from "<string.h>" nogil:
@@ -52,7 +52,7 @@ ctypedef struct Record:
     uint64_t index
     int64_t file
     int64_t end              # where the next one begins
-    uint16_t attempts
+    uint32_t tries
 
 
 cdef inline bint is_wanted(const Quest *quest, uint64_t id, int64_t timestamp_ns) noexcept nogil:

@@ -16,6 +16,7 @@ from nsqfast.nsqd.options import Options
 
 if TYPE_CHECKING:  # it imports an HTTP client, which only a broker with auth servers needs
     from nsqfast.nsqd.auth import AuthClient
+    from nsqfast.nsqd.deaths import DeathFile
     from nsqfast.nsqd.policies import Policies
 
 
@@ -28,6 +29,7 @@ class Broker(Protocol):
     drain: Drain
     run_file: RunFile
     auth: "AuthClient | None"
+    deaths: "DeathFile | None"  # None: nothing died here
     start_time: float  # seconds since 1970
     tcp_address: Bound | None
     http_address: Bound | None

@@ -154,7 +154,7 @@ def _routes(
     options = broker.options
     admin = Admin(broker)
     config = Config(options, broker.lookup.configure)
-    peek = Peek(broker.registry)
+    peek = Peek(broker)
     changes = MessageChanges(peek, publisher)
     change, change_deferred = changes.handler, changes.deferred_handler
     drain = DrainPages(broker.drain, options.http_drain or bool(options.http_admin_address))

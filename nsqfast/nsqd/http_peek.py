@@ -18,7 +18,6 @@ from typing import Any
 from nsqfast._ext.broker.calendar import STEPS_MAX, DeferralCalendar
 from nsqfast._ext.broker.channel import Channel
 from nsqfast._ext.broker.message_queue import MessageQueue
-from nsqfast._ext.broker.registry import Registry
 from nsqfast._ext.broker.snapshot import (
     LIMIT_MAX,
     NEEDLE_SIZE_MAX,
@@ -39,6 +38,7 @@ from nsqfast.net.http_reply import (
     topic_name,
 )
 from nsqfast.net.slices import Slices
+from nsqfast.nsqd.broker import Broker
 
 LIMIT_DEFAULT = 20
 # Bytes of JSON after which an answer ends early, because it is assembled and written to the socket in one go.
@@ -117,8 +117,9 @@ class Places:
 class Peek:
     """Handlers of /channel/peek and /topic/peek; `turns` are for all that searches queues."""
 
-    def __init__(self, registry: Registry) -> None:
-        self.registry = registry
+    def __init__(self, broker: Broker) -> None:
+        self.registry = broker.registry
+        self._broker = broker
         self.places = Places()
         self.turns = asyncio.Semaphore(PEEKS_MAX)
 
@@ -190,13 +191,21 @@ class Peek:
         name = queue_name(names)
         return self._answer(queue, names, _read_look(values, states, name, self.places))
 
+    async def _find_deaths(self, names: dict[str, str], snapshot: Snapshot) -> dict[str, Any]:
+        """What is known of those that are dead letters, by id."""
+        topic = self.registry.topics.find(names["topic"])
+        if self._broker.deaths is None or topic is None or topic.deaths is None:
+            return {}
+        ids = [snapshot.row(index)["id"] for index in range(len(snapshot))]
+        return await self._broker.deaths.find(topic.name, ids)
+
     async def _answer(self, queue: MessageQueue, names: dict[str, str], look: Look) -> Response:
         async with self.turns:
             snapshot = look.take_snapshot(queue)
             if snapshot.needs_thread:
                 # A cold disk may take its time; what is searched is copied or kept alive by the snapshot.
                 await asyncio.get_running_loop().run_in_executor(None, snapshot.complete)
-            messages = await _encode_messages(snapshot)
+            messages = await _encode_messages(snapshot, await self._find_deaths(names, snapshot))
         head = encode_json(
             {
                 **names,
@@ -215,13 +224,14 @@ class Peek:
         return Response(200, body, JSON, VERSION_HEADER)
 
 
-async def _encode_messages(snapshot: Snapshot) -> list[bytes]:
+async def _encode_messages(snapshot: Snapshot, deaths: dict[str, Any]) -> list[bytes]:
     """In slices of time: bodies can be large. Those that do not fit into the answer are cut off the snapshot."""
     encoded: list[bytes] = []
     size, count = 0, len(snapshot)
     slices = Slices()
     for index in range(count):
-        encoded.append(encode_json(_message(snapshot.row(index), snapshot.taken_ns)))
+        row = snapshot.row(index)
+        encoded.append(encode_json(_message(row, deaths.get(row["id"]), snapshot.taken_ns)))
         size += len(encoded[-1])
         if size >= ANSWER_SIZE_MAX and index + 1 < count:
             snapshot.keep_first(index + 1)
@@ -230,7 +240,7 @@ async def _encode_messages(snapshot: Snapshot) -> list[bytes]:
     return encoded
 
 
-def _message(row: dict[str, Any], now_ns: int) -> dict[str, Any]:
+def _message(row: dict[str, Any], death: Any, now_ns: int) -> dict[str, Any]:
     due_ns, consumer = row["due_ns"], row["consumer"]
     is_truncated = len(row["piece"]) < row["size"]
     body, encoding = _encode_body(row["piece"], is_truncated)
@@ -239,6 +249,8 @@ def _message(row: dict[str, Any], now_ns: int) -> dict[str, Any]:
         "timestamp": row["timestamp_ns"],
         "age_ms": max(now_ns - row["timestamp_ns"], 0) // 1_000_000,
         "attempts": row["attempts"],
+        **({"failures": row["failures"]} if row["failures"] else {}),
+        **({} if death is None else {"death": death}),
         "size": row["size"],
         "where": row["where"],
         "due": due_ns,

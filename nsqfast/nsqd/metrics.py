@@ -445,6 +445,12 @@ class BrokerCollector(Collector):
                 {"over_limit": self._broker.registry.durability.store.dropped_count},
             ),
             (
+                "nsq_dead_letters",
+                "This counts the messages that died, by reason.",
+                "reason",
+                self._broker.registry.topics.dead_counts,
+            ),
+            (
                 "nsqd_operator_messages",
                 "Operators requeued, dropped, copied or moved so many messages at /channel/messages.",
                 "action",

@@ -19,6 +19,7 @@ import re2
 
 from nsqfast._ext.broker.breaker import Breaker
 from nsqfast._ext.broker.channel import Channel
+from nsqfast._ext.broker.dead_letter_topic import DEFAULT_NAME, DeadLetterTopic, name_dead_letters
 from nsqfast._ext.broker.retry import Retry
 from nsqfast._ext.broker.topic import Topic
 from nsqfast.errors import OptionsError
@@ -27,7 +28,7 @@ from nsqfast.nsqd.metadata import keep_aside, read, write
 from nsqfast.nsqd.options import POLICIES_NAME
 from nsqfast.program.config_file import parse_toml
 from nsqfast.wire.gotext import os_error, parse_duration_ns
-from nsqfast.wire.names import is_valid_name
+from nsqfast.wire.names import is_ephemeral, is_valid_name
 
 if TYPE_CHECKING:
     from nsqfast._ext.broker.topics import Topics
@@ -49,6 +50,7 @@ RETRY_MAX = "15m"  # as go-nsq's MaxRequeueDelay
 RETRY_MULTIPLIER = 2
 RETRY_JITTER = 0.2
 PAUSE = "1m"
+FAILURES_MAX = 100  # a record has room for 127
 _OPTIONS = re2.Options()
 _OPTIONS.log_errors = False
 _OPTIONS.never_capture = True
@@ -112,6 +114,21 @@ def _read_share(value: object) -> int | float:
     return value
 
 
+def _read_failures(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= FAILURES_MAX:
+        raise ValueError(f"a number from 1 to {FAILURES_MAX}")
+    return value
+
+
+def _read_topic_name(value: object) -> str:
+    example = name_dead_letters(value, "t", "c") if isinstance(value, str) else ""
+    if not is_valid_name(example) or is_ephemeral(example) or value == "{topic}":
+        raise ValueError(
+            "the name of another topic, that does not vanish; {topic} and {channel} stand for names"
+        )
+    return str(value)
+
+
 KEYS: dict[str, Callable[[object], int | float | str]] = {
     "max_messages": _read_count,
     "max_bytes": _read_size,
@@ -125,6 +142,8 @@ KEYS: dict[str, Callable[[object], int | float | str]] = {
     "pause_when_failing": _read_share,
     "pause_window": _read_delay,
     "pause_time": _read_delay,
+    "max_failures": _read_failures,
+    "dead_letter_topic": _read_topic_name,
 }
 
 
@@ -153,6 +172,13 @@ class Policy:
     def effect(self) -> dict[str, Any]:
         """What it means for a queue."""
         return {"name": self.name, **self.definition}
+
+    def name_dead_letters(self, topic: str, channel: str) -> str | None:
+        """The topic that takes the dead letters of a channel; None: nothing dies."""
+        if not self.definition.keys() & {"max_failures", "dead_letter_topic"}:
+            return None
+        pattern = str(self.definition.get("dead_letter_topic", DEFAULT_NAME))
+        return name_dead_letters(pattern, topic, channel)
 
     def show(self) -> dict[str, Any]:
         """As it is in a file, and in answers."""
@@ -318,8 +344,9 @@ class Change:
 class Rules:
     """A set of policies, which never changes."""
 
-    def __init__(self, by_name: dict[str, Policy]) -> None:
+    def __init__(self, by_name: dict[str, Policy], topics: "Topics") -> None:
         self.by_name = by_name
+        self._topics = topics
         self._ordered = sorted(by_name.values(), key=lambda policy: (-policy.priority, policy.name))
         self._recent = ""  # the topic that was asked for last
         self._matching: list[Policy] = []  # its policies, in order
@@ -340,6 +367,8 @@ class Rules:
             if channel is not None:
                 rate = given.get("max_rate")
                 channel.retry, channel.breaker = _make_retry(given), _make_breaker(given)
+                channel.dead_letters = self._make_dead_letters(policy, channel)
+                channel.failures_max = given.get("max_failures", 0)
                 channel.set_flow(
                     given.get("max_in_flight", 0), max(1, round(1e9 / rate)) if rate else 0
                 )
@@ -349,6 +378,33 @@ class Rules:
                 channel, given.get("max_messages", 0), given.get("max_bytes", 0), drops
             )
         return change
+
+    def _make_dead_letters(self, policy: Policy | None, channel: Channel) -> DeadLetterTopic | None:
+        topic, name = channel.topic_name, channel.name
+        where = None if policy is None else policy.name_dead_letters(topic, name)
+        if policy is None or where is None:
+            return None
+        takes_dropped = "dead_letter_topic" in policy.definition
+        return DeadLetterTopic(self._topics, topic, name, where, takes_dropped=takes_dropped)
+
+    def refuse_name(self, topic: Topic, channel: Channel | None) -> None:
+        """OptionsError if the channel's dead letters would have no place, or could come back."""
+        policy = self.find(topic.name, None if channel is None else channel.name)
+        if channel is None or policy is None:
+            return
+        name = policy.name_dead_letters(topic.name, channel.name)
+        if name is not None and not is_valid_name(name):
+            raise OptionsError(
+                f"policy {policy.name}: a topic cannot be called {name}, where the dead letters of"
+                f" {topic.name}:{channel.name} go: it may have 64 characters; give dead_letter_topic"
+            )
+        way = [topic.name]
+        while name is not None and is_valid_name(name) and name not in way:
+            way.append(name)
+            policy = self.find(name, None)
+            name = None if policy is None else policy.name_dead_letters(name, "")
+        if name == topic.name and len(way) > 1:
+            raise OptionsError(f"dead letters would go round: {', '.join([*way, name])}")
 
     def compare(self, topic: Topic, channel: Channel | None) -> Change | None:
         """The change that `apply` would make."""
@@ -367,7 +423,7 @@ class Policies:
     """Those of a broker, kept in its data folder, or read from --policy-file."""
 
     def __init__(self, topics: "Topics", folder: str, file: str) -> None:
-        self.rules = Rules({})
+        self.rules = Rules({}, topics)
         self.health = "OK"
         self.file = file  # '' = they are kept in the folder, and may be changed
         self._topics = topics
@@ -378,7 +434,7 @@ class Policies:
     def load(self) -> None:
         """Read them; OptionsError if --policy-file cannot be used. Nobody is served yet."""
         if self.file:
-            self.rules = Rules(read_file(self.file))
+            self.rules = Rules(read_file(self.file), self._topics)
         else:
             self._load_kept()
         for topic in self._topics.sorted():
@@ -397,7 +453,7 @@ class Policies:
         except (ValueError, OptionsError) as error:
             reason = str(error)
         else:
-            self.rules = Rules(known)
+            self.rules = Rules(known, self._topics)
             return
         try:
             kept = f"it is kept as {keep_aside(self._folder, POLICIES_NAME)}"
@@ -417,19 +473,22 @@ class Policies:
         async with self._changing:
             by_name = self.rules.by_name | {policy.name: policy}
             _refuse_more(by_name)
-            return await self._change(Rules(by_name), is_trial=is_trial)
+            rules = Rules(by_name, self._topics)
+            async for _ in self._each(rules.refuse_name):
+                pass
+            return await self._change(rules, is_trial=is_trial)
 
     async def remove(self, name: str, *, is_trial: bool) -> list[Change]:
         """The same for its end; KeyError if there is none."""
         async with self._changing:
             by_name = dict(self.rules.by_name)
             del by_name[name]
-            return await self._change(Rules(by_name), is_trial=is_trial)
+            return await self._change(Rules(by_name, self._topics), is_trial=is_trial)
 
     def reload(self) -> None:
         """Read --policy-file again, which is in force soon; OptionsError: all stays as it was."""
         if self.file:
-            rules = Rules(read_file(self.file))
+            rules = Rules(read_file(self.file), self._topics)
             self._reloading = asyncio.get_running_loop().create_task(self._hold_soon(rules))
 
     async def _hold_soon(self, rules: Rules) -> None:

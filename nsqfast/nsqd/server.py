@@ -40,7 +40,7 @@ from nsqfast.nsqd.metadata import encode as encode_metadata
 from nsqfast.nsqd.metadata import write as write_metadata
 from nsqfast.nsqd.metadata_file import MetadataFile
 from nsqfast.nsqd.options import (
-    POLICIES_NAME,
+    DEATHS_NAME, POLICIES_NAME,
     TLS_REQUIRED,
     VERSION_LINE,
     Options,
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     import socket
 
     from nsqfast.nsqd.auth import AuthClient
+    from nsqfast.nsqd.deaths import DeathFile
     from nsqfast.nsqd.policies import Policies
 
 # The answer to TCP clients beyond --max-connections.
@@ -109,6 +110,7 @@ class Server:
         self._policies: Policies | None = (
             None  # None: nobody has asked for them, and there are none
         )
+        self.deaths: DeathFile | None = None  # None: nothing died here
 
     async def start(self) -> None:
         """Serve on return; OptionsError says what the operator has to change, and nothing is left behind."""
@@ -247,6 +249,9 @@ class Server:
             registry.durability.store.health, folder, self.options.min_free_disk
         )
         registry.topics.on_change = self._changed
+        registry.durability.on_deaths = self._note_deaths
+        if os.path.lexists(Path(folder, DEATHS_NAME)):
+            self._open_deaths().load()
         if self.options.policy_file or os.path.lexists(Path(folder, POLICIES_NAME)):
             self.load_policies()
 
@@ -260,6 +265,16 @@ class Server:
             self._policies = Policies(self.registry.topics, folder, file)
             self._policies.load()
         return self._policies
+
+    def _open_deaths(self) -> "DeathFile":
+        if self.deaths is None:
+            from nsqfast.nsqd.deaths import DeathFile
+
+            self.deaths = DeathFile(self.options.data_path or ".", self.registry.topics)
+        return self.deaths
+
+    def _note_deaths(self, topic: str, first_id: int, last_id: int, packed: bytes) -> None:
+        self._open_deaths().add(topic, first_id, last_id, packed)
 
     def _close_log(self, folder: str) -> None:
         """What only the log has goes to the other files, as with a start with it and a clean stop."""
@@ -275,6 +290,8 @@ class Server:
         assert self._metadata is not None
         self._metadata.changed(kind, topic, channel)
         self.lookup.changed(kind, topic, channel)
+        if kind == "topic-" and self.deaths is not None:
+            self.deaths.forget(topic)
         if self._policies is not None and kind.endswith("+"):
             made = self.registry.topics.ensure(topic)
             self._policies.apply_to(made, None if channel is None else made.find_channel(channel))
@@ -385,6 +402,8 @@ class Server:
             self.registry.topics.close(StopProgress())
         except OSError as error:
             lost = error
+        if self.deaths is not None:
+            self.deaths.close()
         # One turn for answers to HTTP requests whose messages have just reached the disk.
         await asyncio.sleep(0)
         self.run_file.end()

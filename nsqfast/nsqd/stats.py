@@ -94,6 +94,7 @@ def _topic_stats(
         "e2e_processing_latency": latency_stats(topic.channels() if quantiles else [], quantiles),
         **_age_stats(topic),
         **_policy_stats(topic),
+        **({} if topic.deaths is None else {"has_dead_letters": True}),
     }
 
 
@@ -122,6 +123,7 @@ def _channel_stats(channel: Channel, wanted: Filter, quantiles: list[float]) -> 
         **_said("longest_held_ms", channel.held_ns()),
         **_policy_stats(channel),
         **_pause_stats(channel),
+        **_dead_stats(channel),
     }
 
 
@@ -150,6 +152,16 @@ def _pause_stats(channel: Channel) -> dict[str, Any]:
     if breaker is None or not breaker.open_count:
         return {}
     return {"paused_by_policy": breaker.is_open, "policy_pause_count": breaker.open_count}
+
+
+def _dead_stats(channel: Channel) -> dict[str, Any]:
+    """How many messages died and where they are, and why that topic takes none; nothing where none died."""
+    counts = {reason: count for reason, count in channel.dead_counts.items() if count}
+    letters = channel.dead_letters
+    if letters is None or not (counts or letters.refusal):
+        return {}
+    refusal = {} if letters.refusal is None else {"dead_letter_refusal": letters.refusal}
+    return {"dead_letter_topic": letters.name, "dead_letter_counts": counts, **refusal}
 
 
 def _said(name: str, time_ns: int) -> dict[str, int]:

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 from nsqfast.errors import ProtocolError
 from nsqfast.version import NSQ_VERSION
 from nsqfast.wire.gojson import INT32_MAX, INT64_MAX, decode_record, encode
-from nsqfast.wire.protocol import TELLS_IDS
+from nsqfast.wire.protocol import MAY_REJECT, TELLS_IDS
 
 MS = 1_000_000
 
@@ -20,7 +20,7 @@ SAMPLE_RATE_MAX = 99
 STRING_SIZE_MAX = 256  # kept for as long as the client is there, and shown in /stats
 
 _STRINGS = ("client_id", "hostname", "user_agent", "topology_region", "topology_zone")
-_BOOLEANS = ("feature_negotiation", "tls_v1", "snappy", "deflate", TELLS_IDS)
+_BOOLEANS = ("feature_negotiation", "tls_v1", "snappy", "deflate", TELLS_IDS, MAY_REJECT)
 _INTEGERS = {
     "heartbeat_interval": INT64_MAX,
     "output_buffer_timeout": INT64_MAX,
@@ -74,6 +74,7 @@ class Identity:
     snappy: bool
     tls: bool
     tells_ids: bool
+    may_reject: bool
 
     def answer(self, limits: Limits) -> bytes:
         """The data of the response frame: OK, or the JSON of a client that negotiates."""
@@ -98,6 +99,7 @@ class Identity:
                 "topology_zone": limits.topology_zone,
             }
             | ({TELLS_IDS: True} if self.tells_ids else {})
+            | ({MAY_REJECT: True} if self.may_reject else {})
         )
 
 
@@ -131,6 +133,7 @@ def identify(body: bytes, limits: Limits) -> Identity:
         snappy=snappy,
         tls=negotiates and asked["tls_v1"] and limits.has_tls,
         tells_ids=negotiates and asked[TELLS_IDS],
+        may_reject=negotiates and asked[MAY_REJECT],
     )
 
 

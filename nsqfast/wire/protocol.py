@@ -12,6 +12,8 @@ FRAME_MESSAGE: Final = 2
 MESSAGE_ID_SIZE: Final = 16
 # A key of IDENTIFY and its answer that no client of NSQ knows: who sends it may be told the ids of deferred messages.
 TELLS_IDS: Final = "nsqfast_deferred_ids"
+# The same for who may send REJ, and say why a message failed.
+MAY_REJECT: Final = "reject"
 LENGTH_SIZE: Final = (
     4  # of a body's length, of an MPUB's count, and of the size before each of its bodies
 )

@@ -6,11 +6,11 @@ read position never passes a message in flight or deferred (spec nsqd-core §14 
 
 from collections import deque
 
-from libc.stdint cimport uint16_t, uint32_t
+from libc.stdint cimport uint32_t
 
 from nsqfast._ext.core.budget cimport begin_part, is_spent
 from nsqfast._ext.core.clock cimport monotonic_ns, wall_ns
-from nsqfast._ext.core.message cimport delivery_free, delivery_new, message_drop, message_new
+from nsqfast._ext.core.message cimport delivery_free, delivery_new, message_drop, message_new, tries_before, tries_of
 from nsqfast._ext.core.settings cimport Settings
 from nsqfast._ext.storage.diskqueue.cold_reads cimport ColdReads
 from nsqfast._ext.storage.diskqueue.deferred cimport HeldRecords, kept_due, was_told
@@ -169,7 +169,7 @@ cdef class Backlog(ChannelStore):
         if has_room(self):
             remember(self, message)
             return True
-        self.disk.writer.append(message, message.attempts, False)
+        self.disk.writer.append(message, tries_before(message), False)
         self.mark_dirty()
         return True
 
@@ -186,7 +186,7 @@ cdef class Backlog(ChannelStore):
 
     cdef int store_new(self, Delivery *delivery) except -1:
         try:
-            delivery.ordinal = self.disk.writer.append(delivery.message, delivery.message.attempts, True)
+            delivery.ordinal = self.disk.writer.append(delivery.message, tries_before(delivery.message), True)
             return self.mark_dirty()
         except BaseException:
             delivery_free(delivery)
@@ -196,9 +196,9 @@ cdef class Backlog(ChannelStore):
         self.store.stored_count += 1
         try:
             if delivery.ordinal:
-                delivery.ordinal = self.disk.writer.move(delivery.ordinal, delivery.message, delivery.attempts, True)
+                delivery.ordinal = self.disk.writer.move(delivery.ordinal, delivery.message, tries_of(delivery), True)
             else:
-                delivery.ordinal = self.disk.writer.append(delivery.message, delivery.attempts, True)
+                delivery.ordinal = self.disk.writer.append(delivery.message, tries_of(delivery), True)
         except OSError:
             return 0
         return self.mark_dirty()
@@ -225,28 +225,28 @@ cdef class Backlog(ChannelStore):
         """Append it on disk and free the delivery. OSError: it is not freed."""
         self.store.stored_count += 1
         if delivery.ordinal:
-            self.disk.writer.move(delivery.ordinal, delivery.message, delivery.attempts, False)
+            self.disk.writer.move(delivery.ordinal, delivery.message, tries_of(delivery), False)
         else:
-            self.disk.writer.append(delivery.message, delivery.attempts, False)
+            self.disk.writer.append(delivery.message, tries_of(delivery), False)
         delivery_free(delivery)
         return self.mark_dirty()
 
     cdef bint renew(self, Delivery *delivery, bint is_deferred) except -1:
         # A delivery that a kill cuts short does not count.
-        cdef uint16_t attempts = delivery.attempts - 1 if delivery.owner else delivery.attempts
+        cdef uint32_t tries = tries_of(delivery) - (delivery.owner > 0)
         cdef uint64_t index = self.disk.reader.index_of(delivery.ordinal)
         cdef int64_t due_ns
         self.store.stored_count += 1
         try:
             if self.log is not None:
                 self.log.log.admit(2, delivery.message.size)
-            delivery.ordinal = self.disk.writer.move(delivery.ordinal, delivery.message, attempts, True)
+            delivery.ordinal = self.disk.writer.move(delivery.ordinal, delivery.message, tries, True)
         except OSError:     # the broker's health reports it
             return False
         if self.log is not None:
             # The new record counts from the next checkpoint on, and until then the old one, or what the log says.
             due_ns = delivery.deadline_ns - monotonic_ns() + wall_ns()
-            self.log.take_over(delivery.message, index, attempts,
+            self.log.take_over(delivery.message, index, tries,
                                kept_due(due_ns, delivery.is_told) if is_deferred else 0)
         self.mark_dirty()
         return True
@@ -270,7 +270,7 @@ cdef class Backlog(ChannelStore):
         try:
             for i in range(count):
                 if deliveries[i].ordinal == 0:
-                    deliveries[i].ordinal = self.disk.writer.append(deliveries[i].message, deliveries[i].attempts,
+                    deliveries[i].ordinal = self.disk.writer.append(deliveries[i].message, tries_of(deliveries[i]),
                                                                     is_taken)
             self.disk.writer.end_batch()
         except OSError:     # the broker's health reports it
@@ -325,9 +325,9 @@ cdef class Backlog(ChannelStore):
         long as it has an ordinal the log had no room for it."""
         if delivery.ordinal == 0:
             if self.checkpoint is not None:
-                self.checkpoint.keep(delivery.message, delivery.attempts, due_ns)
-            return self.log.give_back(delivery.message.id, delivery.attempts, due_ns)
-        if not self.log.take_over(delivery.message, self.disk.reader.index_of(delivery.ordinal), delivery.attempts,
+                self.checkpoint.keep(delivery.message, tries_of(delivery), due_ns)
+            return self.log.give_back(delivery.message.id, tries_of(delivery), due_ns)
+        if not self.log.take_over(delivery.message, self.disk.reader.index_of(delivery.ordinal), tries_of(delivery),
                                   due_ns):
             return 0
         self.disk.reader.ack(delivery.ordinal)
@@ -582,8 +582,8 @@ cdef class BacklogScan(DiskScan):
         try:
             if self.backlog.log is not None:
                 self.backlog.log.log.admit(2, message.size)
-                self.backlog.log.take_over(message, record.index, record.attempts, 0)
-            disk.writer.move(record.index + disk.reader.shift, message, record.attempts, False)
+                self.backlog.log.take_over(message, record.index, record.tries, 0)
+            disk.writer.move(record.index + disk.reader.shift, message, record.tries, False)
         finally:
             message_drop(message)
         return 0

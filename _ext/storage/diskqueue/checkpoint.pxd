@@ -37,7 +37,7 @@ cdef class DiskCheckpoint(Checkpoint):
 
     cdef int put_places(self) except -1
     cdef int put_holes(self) except -1
-    cdef char *put(self, uint8_t kind, uint16_t extra, uint32_t subject, size_t size) except NULL
+    cdef char *put(self, uint8_t kind, uint32_t tries, uint32_t subject, size_t size) except NULL
     cdef char *room(self, size_t size) except NULL
     cdef int write(self) except -1
     cdef int put_mpubs(self) except -1

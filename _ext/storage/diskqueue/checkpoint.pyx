@@ -25,10 +25,11 @@ from nsqfast._ext.commitlog.format cimport (
 )
 from nsqfast._ext.core.budget cimport is_spent
 from nsqfast._ext.core.clock cimport monotonic_ns, wall_ns
+from nsqfast._ext.core.message cimport tries_of
 from nsqfast._ext.storage.diskqueue.deferred cimport kept_due
 from nsqfast._ext.storage.diskqueue.eventlog cimport (
-    HELD, HOLES, NAMED, NAMED_SIZE, PLACED, PUBLISHED, PUBLISHED_SIZE, RELEASED, RELEASED_SIZE, get_number, put_number,
-    put_place, put_published,
+    HELD, HOLES, NAMED, NAMED_SIZE, PLACED, PUBLISHED, PUBLISHED_SIZE, RELEASED, RELEASED_SIZE, failure_flags,
+    get_number, put_number, put_place, put_published,
 )
 from nsqfast._ext.storage.diskqueue.position cimport DiskPosition
 from nsqfast._ext.storage.diskqueue.reader cimport DiskReader, Spot
@@ -129,11 +130,11 @@ cdef class DiskCheckpoint(Checkpoint):
     cdef void add(self, Delivery *delivery) noexcept:
         """One that has a record in a file is still unfinished there."""
         if delivery.ordinal == 0:
-            self.keep(delivery.message, delivery.attempts, 0)
+            self.keep(delivery.message, tries_of(delivery), 0)
 
     cdef void add_deferred(self, Delivery *delivery, int64_t due_ns) noexcept:
         if delivery.ordinal == 0:
-            self.keep(delivery.message, delivery.attempts, kept_due(due_ns, delivery.is_told))
+            self.keep(delivery.message, tries_of(delivery), kept_due(due_ns, delivery.is_told))
         else:
             self.add_stored(delivery.ordinal, due_ns, delivery.is_told)
 
@@ -152,10 +153,10 @@ cdef class DiskCheckpoint(Checkpoint):
         put_place(out, Place(index, spot.file, spot.position))
         put_number(out + 24, <uint64_t> kept_due(due_ns, is_told))
 
-    cdef void keep(self, Message *message, uint16_t attempts, int64_t due_ns) noexcept:
+    cdef void keep(self, Message *message, uint32_t tries, int64_t due_ns) noexcept:
         cdef char *out
         try:
-            out = self.put(PUBLISHED, attempts, self.backlog.log.number, PUBLISHED_SIZE + message.size)
+            out = self.put(PUBLISHED, tries, self.backlog.log.number, PUBLISHED_SIZE + message.size)
         except MemoryError:
             self.error = ENOMEM
             return
@@ -174,7 +175,7 @@ cdef class DiskCheckpoint(Checkpoint):
 
     # The file
 
-    cdef char *put(self, uint8_t kind, uint16_t extra, uint32_t subject, size_t size) except NULL:
+    cdef char *put(self, uint8_t kind, uint32_t tries, uint32_t subject, size_t size) except NULL:
         """Add a record, as it would stand in the ring; return where its payload goes."""
         cdef size_t padded = align_up(RECORD_HEADER_SIZE + size, 8)
         cdef char *out = self.room(padded)
@@ -183,7 +184,7 @@ cdef class DiskCheckpoint(Checkpoint):
         memset(out, 0, RECORD_HEADER_SIZE)
         header.length = <uint32_t> (RECORD_HEADER_SIZE + size)
         header.kind = kind
-        header.extra = extra
+        header.flags, header.extra = failure_flags(tries), <uint16_t> tries
         header.subject = subject
         return out + RECORD_HEADER_SIZE
 

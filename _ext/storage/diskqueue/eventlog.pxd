@@ -8,11 +8,12 @@ from nsqfast._ext.storage.diskqueue.ackmapping cimport Place
 
 
 cdef enum RecordKind:
-    # The subject of each but CLOSED is a queue's number. Numbers are little-endian.
+    # The subject of each but CLOSED is a queue's number. Numbers are little-endian. Of tries extra has the attempts,
+    # and the flags above SPREAD the failures.
     NAMED = 1           # {life, batch, records of it (8 each)} behind which records count for it, then the queue's name
-    PUBLISHED = 2       # extra = attempts; {published (8), id (8), due (8; 0 = at once)}, then the body
+    PUBLISHED = 2       # tries; {published (8), id (8), due (8; 0 = at once)}, then the body
     FINISHED = 3        # {id (8), index (8; 0 = it has no record in a file)}
-    RETURNED = 4        # extra = attempts; {id (8), due (8; 0 = at once)}: it waits again, behind all others
+    RETURNED = 4        # tries; {id (8), due (8; 0 = at once)}: it waits again, behind all others
     EMPTIED = 5
     DELETED = 6         # the queue's name
     PLACED = 7          # {cursor, written}, each {index (8), file (8), position (8)}: what its files have
@@ -86,16 +87,24 @@ cdef class QueueLog:
     cdef readonly uint32_t number
     cdef uint64_t named_in           # the batch that has its name; 0 = an earlier start named it, or nobody did
 
-    cdef bint publish(self, Message *message, uint16_t attempts, int64_t due_ns, bint is_spread) except -1
+    cdef bint publish(self, Message *message, uint32_t tries, int64_t due_ns, bint is_spread) except -1
     cdef int add_piece(self, uint64_t mpub, uint64_t piece, int64_t published_ns, uint64_t first_id,
                        const char *bodies, size_t size) except -1
     cdef int release(self, uint64_t mpub, uint64_t piece, bint is_spread) except -1
     cdef int finish(self, uint64_t id, uint64_t index) except -1
-    cdef bint take_over(self, Message *message, uint64_t index, uint16_t attempts, int64_t due_ns) except -1
-    cdef int give_back(self, uint64_t id, uint16_t attempts, int64_t due_ns) except -1
+    cdef bint take_over(self, Message *message, uint64_t index, uint32_t tries, int64_t due_ns) except -1
+    cdef int give_back(self, uint64_t id, uint32_t tries, int64_t due_ns) except -1
     cdef int empty(self) except -1
     cdef int delete(self, str name) except -1
     cdef int place(self, Place cursor, Place written) except -1
+
+
+cdef inline uint8_t failure_flags(uint32_t tries) noexcept:
+    return <uint8_t> (tries >> 16 << 1)
+
+
+cdef inline uint32_t get_tries(uint8_t flags, uint16_t extra) noexcept:
+    return extra | <uint32_t> (flags >> 1) << 16
 
 
 cdef inline void put_number(char *out, uint64_t number) noexcept:

@@ -167,9 +167,9 @@ cdef class QueueLog:
         self.log = log
         self.number = number
 
-    cdef bint publish(self, Message *message, uint16_t attempts, int64_t due_ns, bint is_spread) except -1:
+    cdef bint publish(self, Message *message, uint32_t tries, int64_t due_ns, bint is_spread) except -1:
         """Return whether the log has it."""
-        cdef char *out = self.log.append(PUBLISHED, SPREAD if is_spread else 0, attempts, self.number,
+        cdef char *out = self.log.append(PUBLISHED, is_spread | failure_flags(tries), <uint16_t> tries, self.number,
                                          PUBLISHED_SIZE + message.size)
         if out is not NULL:
             put_published(out, message, due_ns)
@@ -209,17 +209,17 @@ cdef class QueueLog:
             put_number(out + 8, index)
         return 0
 
-    cdef bint take_over(self, Message *message, uint64_t index, uint16_t attempts, int64_t due_ns) except -1:
+    cdef bint take_over(self, Message *message, uint64_t index, uint32_t tries, int64_t due_ns) except -1:
         """The log keeps a message from now on that has a record in a file; False: the file still does."""
         cdef size_t mark = self.log.ring.used
         self.finish(message.id, index)
-        if self.publish(message, attempts, due_ns, False):
+        if self.publish(message, tries, due_ns, False):
             return True
         self.log.ring.cut(mark)
         return False
 
-    cdef int give_back(self, uint64_t id, uint16_t attempts, int64_t due_ns) except -1:
-        cdef char *out = self.log.append(RETURNED, 0, attempts, self.number, 16)
+    cdef int give_back(self, uint64_t id, uint32_t tries, int64_t due_ns) except -1:
+        cdef char *out = self.log.append(RETURNED, failure_flags(tries), <uint16_t> tries, self.number, 16)
         if out is not NULL:
             put_number(out, id)
             put_number(out + 8, <uint64_t> due_ns)

@@ -22,7 +22,7 @@ import stat
 from nsqfast._ext.core.clock cimport monotonic_ns
 from nsqfast._ext.core.limits cimport MESSAGE_HEADER_SIZE
 from nsqfast._ext.core.memory cimport Account, Memory, account_of, charge, leave_account
-from nsqfast._ext.core.message cimport get_be32, get_be64, id_from_hex, message_drop, message_load
+from nsqfast._ext.core.message cimport get_be32, get_be64, is_record_id, message_drop, message_load
 from nsqfast._ext.storage.diskqueue.cold_reads cimport read_cached
 from nsqfast._ext.storage.diskqueue.recovery cimport record_start, set_aside
 from nsqfast._ext.storage.diskqueue.segment cimport RECORD_HEADER_SIZE, RECORD_SIZE_MIN, Span
@@ -305,7 +305,6 @@ cdef class DiskReader(FileReader):
     cdef int peek(self, const char **payload, size_t *size) except -1:
         """Find the record at the reader's position: 1, or 0 if none is left."""
         cdef const char *data
-        cdef uint64_t id
         cdef int64_t n
         if self.is_uncounted:
             if self.position.in_batch:
@@ -327,7 +326,7 @@ cdef class DiskReader(FileReader):
                 n = get_be32(data)
                 if n >= MESSAGE_HEADER_SIZE and self.fill(RECORD_HEADER_SIZE + n):
                     data = self.ahead + (self.read_position - self.ahead_start)
-                    if id_from_hex(data + 14, &id) or self.is_next_record_intact():
+                    if is_record_id(data + 14) or self.is_next_record_intact():
                         if self.is_refused:
                             self.note_success()
                         payload[0] = data + RECORD_HEADER_SIZE

@@ -28,9 +28,9 @@ cdef class ReplayedQueue:
     cdef Delivery *oldest
     cdef Delivery *newest
 
-    cdef int add(self, Message *message, uint16_t attempts, int64_t due_ns, bint is_carried) except -1
+    cdef int add(self, Message *message, uint32_t tries, int64_t due_ns, bint is_carried) except -1
     cdef int finish(self, uint64_t id, uint64_t index) except -1
-    cdef int give_back(self, uint64_t id, uint16_t attempts, int64_t due_ns) except -1
+    cdef int give_back(self, uint64_t id, uint32_t tries, int64_t due_ns) except -1
     cdef int clear(self) except -1
     cdef int append(self, Delivery *delivery) except -1
     cdef int unlink(self, Delivery *delivery) except -1
@@ -57,9 +57,9 @@ cdef class Replay:
     cdef int apply(self, uint8_t kind, uint8_t flags, uint16_t extra, uint32_t subject, const char *data, size_t size,
                    uint64_t sequence) except -1
     cdef int name_queue(self, uint32_t number, const char *data, size_t size) except -1
-    cdef int publish(self, ReplayedQueue queue, uint8_t flags, uint16_t attempts, const char *data,
+    cdef int publish(self, ReplayedQueue queue, uint8_t flags, uint32_t tries, const char *data,
                      size_t size) except -1
-    cdef int put(self, ReplayedQueue queue, bint is_spread, Message *message, uint16_t attempts,
+    cdef int put(self, ReplayedQueue queue, bint is_spread, Message *message, uint32_t tries,
                  int64_t due_ns) except -1
     cdef int release(self, ReplayedQueue queue, bint is_spread, bytes piece) except -1
     cdef int end_mpubs(self, uint64_t life) except -1

@@ -10,11 +10,13 @@ it. All records are repeated in memory before the first queue is opened: a crash
 from libc.stdint cimport INT64_MAX
 
 from nsqfast._ext.core.guid cimport next_id, time_of
-from nsqfast._ext.core.message cimport delivery_free, delivery_new, get_be32, message_drop, message_keep, message_new
+from nsqfast._ext.core.message cimport (
+    delivery_free, delivery_new, get_be32, message_drop, message_keep, message_new, set_tries,
+)
 from nsqfast._ext.storage.diskqueue.eventlog cimport (
     BEGUN, CLOSED, DELETED, EMPTIED, FINISHED, HELD, HOLES, NAMED, NAMED_SIZE, PIECE, PIECE_HEAD_SIZE, PLACED,
     PUBLISHED, PUBLISHED_SIZE, RELEASED, RETURNED, SPREAD,
-    get_number, get_place,
+    get_number, get_place, get_tries,
 )
 
 
@@ -43,17 +45,17 @@ cdef class ReplayedQueue:
         self.cursor = self.written
         return 0
 
-    cdef int add(self, Message *message, uint16_t attempts, int64_t due_ns, bint is_carried) except -1:
+    cdef int add(self, Message *message, uint32_t tries, int64_t due_ns, bint is_carried) except -1:
         """Keeps one more reference. One that the checkpoint has seen in a part, changed, is there already."""
         cdef Delivery *delivery
         entry = self.table.find(message.id, 0)
         if entry is not NULL:
-            self.give_back(message.id, attempts, due_ns)
+            self.give_back(message.id, tries, due_ns)
             entry.delivery.owner = is_carried
             return 0
         delivery = delivery_new(self.memory.account, message)
         message_keep(message)
-        delivery.attempts = attempts
+        set_tries(delivery, tries)
         delivery.delivered_ns = due_ns
         self.table.insert(delivery)
         delivery.owner = is_carried
@@ -72,10 +74,10 @@ cdef class ReplayedQueue:
             delivery_free(delivery)
         return 0
 
-    cdef int give_back(self, uint64_t id, uint16_t attempts, int64_t due_ns) except -1:
+    cdef int give_back(self, uint64_t id, uint32_t tries, int64_t due_ns) except -1:
         entry = self.table.find(id, 0)
         if entry is not NULL:
-            entry.delivery.attempts = attempts
+            set_tries(entry.delivery, tries)
             entry.delivery.delivered_ns = due_ns
             entry.delivery.owner = 0
             self.unlink(entry.delivery)
@@ -154,7 +156,7 @@ cdef class Replay:
         if queue is None:
             return 0    # it was deleted before the last checkpoint
         if kind == PUBLISHED:
-            return self.publish(queue, flags, extra, data, size)
+            return self.publish(queue, flags, get_tries(flags, extra), data, size)
         if kind == PIECE:
             self.pieces[get_number(data), get_number(data + 8)] = subject, data[:size]
             return 0
@@ -168,7 +170,7 @@ cdef class Replay:
         if kind == FINISHED:
             queue.finish(get_number(data), get_number(data + 8))
         elif kind == RETURNED:
-            queue.give_back(get_number(data), extra, <int64_t> get_number(data + 8))
+            queue.give_back(get_number(data), get_tries(flags, extra), <int64_t> get_number(data + 8))
         elif kind == EMPTIED:
             queue.clear()
         elif kind == DELETED:
@@ -209,7 +211,7 @@ cdef class Replay:
             self.spread_to.setdefault(topic, []).append(queue)
         return 0
 
-    cdef int publish(self, ReplayedQueue queue, uint8_t flags, uint16_t attempts, const char *data,
+    cdef int publish(self, ReplayedQueue queue, uint8_t flags, uint32_t tries, const char *data,
                      size_t size) except -1:
         cdef int64_t due_ns = <int64_t> get_number(data + 16)
         cdef Message *message = message_new(
@@ -217,22 +219,22 @@ cdef class Replay:
             get_number(data + 8))
         if message is NULL:
             raise MemoryError
-        message.attempts = attempts
+        message.attempts, message.failures = <uint16_t> tries, <uint8_t> (tries >> 16)
         try:
-            return self.put(queue, flags & SPREAD, message, attempts, due_ns)
+            return self.put(queue, flags & SPREAD, message, tries, due_ns)
         finally:
             message_drop(message)
 
-    cdef int put(self, ReplayedQueue queue, bint is_spread, Message *message, uint16_t attempts,
+    cdef int put(self, ReplayedQueue queue, bint is_spread, Message *message, uint32_t tries,
                  int64_t due_ns) except -1:
         cdef ReplayedQueue other
         if message.id <= INT64_MAX:     # as all of NSQ's are
             self.latest_ns = max(self.latest_ns, time_of(message.id))
         if not is_spread:
-            return queue.add(message, attempts, due_ns, self.sequence == 0) if self.counts(queue) else 0
+            return queue.add(message, tries, due_ns, self.sequence == 0) if self.counts(queue) else 0
         for other in self.spread_to.get(queue.name, ()):
             if self.counts(other):
-                other.add(message, attempts, due_ns, False)
+                other.add(message, tries, due_ns, False)
         return 0
 
     # Large MPUBs

@@ -15,7 +15,7 @@ import os
 from contextlib import suppress
 
 from nsqfast._ext.core.clock cimport now_monotonic
-from nsqfast._ext.core.message cimport get_be16, get_be32, get_be64, id_from_hex, id_of_record
+from nsqfast._ext.core.message cimport get_be32, get_be64, id_of_record, is_record_id, tries_of_record
 from nsqfast._ext.storage.diskqueue.segment cimport RECORD_HEADER_SIZE, RECORD_SIZE_MIN, open_segment, read_at_least
 from nsqfast._ext.storage.scan cimport (
     AT_END, AT_LIMIT, DAMAGED, GONE, NO_MEMORY, RECORDS_MAX, TOO_LARGE, TOO_LATE, TOO_MANY_BYTES, TOO_MANY_RECORDS,
@@ -160,17 +160,16 @@ cdef class DiskScan:
         right."""
         cdef const char *data = self.window + (self.position - self.window_start)
         cdef int64_t end = self.position + RECORD_HEADER_SIZE + size, next_size
-        cdef uint64_t id
         if size < RECORD_SIZE_MIN - RECORD_HEADER_SIZE or end > self.end:
             return False
-        if id_from_hex(data + 14, &id) or end == self.end:
+        if is_record_id(data + 14) or end == self.end:
             return True
         if not self.fill(end, RECORD_SIZE_MIN):
             return False
         data = self.window + (end - self.window_start)
         next_size = get_be32(data)
         return (next_size >= RECORD_SIZE_MIN - RECORD_HEADER_SIZE
-                and end + RECORD_HEADER_SIZE + next_size <= self.end and id_from_hex(data + 14, &id))
+                and end + RECORD_HEADER_SIZE + next_size <= self.end and is_record_id(data + 14))
 
     cdef const char *data_here(self) noexcept nogil:
         """Of the record at our position, without its body; NULL if it cannot be read."""
@@ -225,9 +224,8 @@ cdef class DiskScan:
             self.ended = NO_MEMORY
             return False
         self.found_count += 1
-        record.id = id_of_record(data)
+        record.id, record.tries = id_of_record(data), tries_of_record(data)
         record.timestamp_ns = <int64_t> get_be64(data)
-        record.attempts = get_be16(data + 8)
         record.size = size
         record.piece_size = piece_size
         record.index, record.file = self.first + <uint64_t> self.number, self.file

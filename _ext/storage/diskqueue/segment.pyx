@@ -23,7 +23,7 @@ import stat
 from contextlib import contextmanager
 
 from nsqfast._ext.core.limits cimport MESSAGE_HEADER_SIZE
-from nsqfast._ext.core.message cimport get_be16, get_be32, get_be64, id_from_hex
+from nsqfast._ext.core.message cimport get_be16, get_be32, get_be64, is_record_id
 from nsqfast._ext.storage.diskqueue.hollow cimport is_hollow, is_sealed, is_zeros
 
 cdef enum:
@@ -367,8 +367,7 @@ cdef class Segment(FileWindow):
                 and not (self.lost_count and self.touches_lost(position, end)))
 
     cdef bint has_record_head(self, int64_t position) noexcept:
-        cdef uint64_t id
-        return self.fits(position) and id_from_hex(self.at(position, RECORD_SIZE_MIN) + 14, &id)
+        return self.fits(position) and is_record_id(self.at(position, RECORD_SIZE_MIN) + 14)
 
     cdef int64_t end_of(self, int64_t position) noexcept:
         """Return the end of the record whose head is readable there; else the end of the file."""

@@ -15,7 +15,7 @@ from nsqfast._ext.core.budget cimport Budget
 from nsqfast._ext.core.heap cimport Timers
 from nsqfast._ext.core.clock cimport monotonic_ns, wall_ns
 from nsqfast._ext.core.memory cimport Account, Memory
-from nsqfast._ext.core.message cimport Message
+from nsqfast._ext.core.message cimport Message, tries_before
 from nsqfast._ext.core.settings cimport Settings
 from nsqfast._ext.storage.diskqueue.backlog cimport Backlog, has_room
 from nsqfast._ext.storage.diskqueue.births cimport remove_unnamed, remove_without_metadata
@@ -436,7 +436,7 @@ cdef class DiskTopic(TopicStore):
         if self.log is not None and isinstance(queue, Backlog):
             if message.defer_ms:
                 due_ns = kept_due(wall_ns() + <int64_t> message.defer_ms * 1000000, message.is_told)
-            (<Backlog> queue).log.publish(message, message.attempts, due_ns, is_spread)
+            (<Backlog> queue).log.publish(message, tries_before(message), due_ns, is_spread)
             # What goes from a topic's backlog to a channel was counted before.
             self.log.message_count += only is None
         return 0

@@ -1,6 +1,6 @@
 """The writing half of a queue on disk."""
 
-from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from nsqfast._ext.core.message cimport Message
 from nsqfast._ext.storage.diskqueue.position cimport DiskPosition
@@ -51,11 +51,11 @@ cdef class DiskWriter:
     cdef int64_t batch_file             # where it began
     cdef int64_t batch_position
 
-    cdef uint64_t append(self, Message *message, uint16_t attempts, bint taken) except 0
-    cdef uint64_t move(self, uint64_t ordinal, Message *message, uint16_t attempts, bint taken) except 0
-    cdef uint64_t add(self, const char *payload, size_t size, Message *message, uint16_t attempts,
+    cdef uint64_t append(self, Message *message, uint32_t tries, bint taken) except 0
+    cdef uint64_t move(self, uint64_t ordinal, Message *message, uint32_t tries, bint taken) except 0
+    cdef uint64_t add(self, const char *payload, size_t size, Message *message, uint32_t tries,
                       bint taken) except 0
-    cdef uint64_t gather(self, const char *payload, size_t size, Message *message, uint16_t attempts,
+    cdef uint64_t gather(self, const char *payload, size_t size, Message *message, uint32_t tries,
                          bint taken) except 0
     cdef char *room(self, size_t size) except NULL
     cpdef int begin_batch(self) except -1

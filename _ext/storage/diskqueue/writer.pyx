@@ -5,7 +5,7 @@ With a commit log single records are written together with the others of their t
 """
 
 from libc.errno cimport EBADF, EINTR, errno
-from libc.stdint cimport int64_t, uint16_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
 from posix.stat cimport fstat, struct_stat
@@ -17,7 +17,7 @@ from contextlib import suppress
 
 from nsqfast._ext.core.limits cimport MESSAGE_HEADER_SIZE
 from nsqfast._ext.core.memory cimport MEMORY_AMPLE
-from nsqfast._ext.core.message cimport Message, message_put_header, put_be32
+from nsqfast._ext.core.message cimport Message, message_put_record, put_be32
 from nsqfast._ext.storage.diskqueue.ackfile cimport AckFile
 from nsqfast._ext.storage.diskqueue.hollow cimport is_hollow, seal
 from nsqfast._ext.storage.diskqueue.reader import remove
@@ -76,30 +76,30 @@ cdef class DiskWriter:
 
     # Writing
 
-    cdef uint64_t append(self, Message *message, uint16_t attempts, bint taken) except 0:
-        return self.gather(NULL, MESSAGE_HEADER_SIZE + <size_t>message.size, message, attempts, taken)
+    cdef uint64_t append(self, Message *message, uint32_t tries, bint taken) except 0:
+        return self.gather(NULL, MESSAGE_HEADER_SIZE + <size_t>message.size, message, tries, taken)
 
-    cdef uint64_t move(self, uint64_t ordinal, Message *message, uint16_t attempts, bint taken) except 0:
+    cdef uint64_t move(self, uint64_t ordinal, Message *message, uint32_t tries, bint taken) except 0:
         """Write the record again at the tail and finish the old one. A kill in between leaves one of the two."""
         cdef DiskPosition position = self.position
         cdef uint64_t moved, index = ordinal - self.reader.shift if ordinal >= self.reader.shift_from else 0
         position.note_copy(0)
         if position.in_batch or position.acks is None or index == 0:
-            moved = self.append(message, attempts, taken)
+            moved = self.append(message, tries, taken)
             self.reader.ack(ordinal)
             return moved
         position.acks.begin_move(index, position.written)
         try:
-            moved = self.append(message, attempts, taken)
+            moved = self.append(message, tries, taken)
             self.reader.ack(ordinal)
         finally:
             position.acks.end_move()
         return moved
 
-    cdef uint64_t gather(self, const char *payload, size_t size, Message *message, uint16_t attempts,
+    cdef uint64_t gather(self, const char *payload, size_t size, Message *message, uint32_t tries,
                          bint taken) except 0:
         """Add one record to the batch, from a message or from stored bytes; write it at once if no batch is open."""
-        cdef uint64_t ordinal = self.add(payload, size, message, attempts, taken)
+        cdef uint64_t ordinal = self.add(payload, size, message, tries, taken)
         if not self.position.in_batch:
             self.is_single = True
             try:
@@ -108,7 +108,7 @@ cdef class DiskWriter:
                 self.is_single = False
         return ordinal
 
-    cdef uint64_t add(self, const char *payload, size_t size, Message *message, uint16_t attempts,
+    cdef uint64_t add(self, const char *payload, size_t size, Message *message, uint32_t tries,
                       bint taken) except 0:
         if self.position.closed:
             raise OSError(EBADF, "exiting")
@@ -117,7 +117,7 @@ cdef class DiskWriter:
         if payload is not NULL:
             memcpy(out + RECORD_HEADER_SIZE, payload, size)
         else:
-            message_put_header(message, attempts, out + RECORD_HEADER_SIZE)
+            message_put_record(message, tries, out + RECORD_HEADER_SIZE)
             memcpy(out + RECORD_SIZE_MIN, message.body, message.size)
         self.gathered[self.gathered_count].size = RECORD_HEADER_SIZE + size
         self.gathered[self.gathered_count].taken = taken

@@ -1,0 +1,5 @@
+REASONS: tuple[str, ...]
+
+class DeadLetters:
+    refusal: str | None
+    takes_dropped: bool

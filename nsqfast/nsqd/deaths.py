@@ -1,0 +1,242 @@
+"""What is known of dead letters, in a database in the data folder, which Go's nsqd does not look at.
+
+A row has what died for one topic in one turn, as the broker's core packed it (_ext/broker/deaths.pxd): few rows are
+written, however many messages die. One thread does all of it, in order. A kill takes what that has not written yet, and
+never a message; a broker without a dead letter has no such file.
+"""
+
+import asyncio
+import logging
+import sqlite3
+import struct
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from nsqfast._ext.broker.dead_letters import REASONS
+from nsqfast._ext.broker.topics import Topics
+from nsqfast.nsqd.metadata import keep_aside
+from nsqfast.nsqd.options import DEATHS_NAME
+
+UNWRITTEN_MAX = 64 << 20  # bytes that wait for the thread; more is left out
+ROW_SIZE = 64 << 10  # of what a look for one dead letter reads
+PRUNE_PERIOD_S = 60
+PRUNE_MARGIN_NS = 10**9
+_HEAD = struct.Struct("<QqQqIHBBBBBxI")
+_COLUMNS = "topic TEXT, first_id INTEGER, last_id INTEGER, died_ns INTEGER, packed BLOB"
+
+log = logging.getLogger("nsqd")
+
+Death = dict[str, int | str]
+
+
+class DeathFile:
+    """One broker's; its methods are called by the loop."""
+
+    def __init__(self, folder: str, topics: Topics) -> None:
+        self.lost_count = 0  # bytes that were not written
+        self._folder, self._topics = folder, topics
+        self._path = Path(folder, DEATHS_NAME)
+        self._thread = ThreadPoolExecutor(1, "deaths")
+        self._base: sqlite3.Connection | None = None
+        self._unwritten: deque[tuple[str, int, int, bytes]] = deque()
+        self._unwritten_size = 0
+        self._pruned_s: dict[str, float] = {}  # of each topic, when it was last done
+        self._has_failed = False
+
+    def load(self) -> None:
+        """Let the topics that have dead letters know it. Nobody is served yet."""
+        for (name,) in self._read("SELECT DISTINCT topic FROM deaths"):
+            topic = self._topics.find(name)
+            if topic is None:
+                self.forget(name)
+            else:
+                topic.take_dead_letters()
+
+    def add(self, topic: str, first_id: int, last_id: int, packed: bytes) -> None:
+        """Let it be written soon: of the dead letters with these ids, and those between."""
+        if self._unwritten_size + len(packed) > UNWRITTEN_MAX:
+            self.lost_count += len(packed)
+            return
+        self._unwritten.append((topic, first_id, last_id, packed))
+        self._unwritten_size += len(packed)
+        if len(self._unwritten) == 1:
+            self._thread.submit(self._write)
+        self._prune(topic)
+
+    async def find(self, topic: str, ids: Iterable[str]) -> dict[str, Death]:
+        """What is known of those of the topic's dead letters, by id."""
+        wanted = [int(each, 16) for each in ids]
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, self._find, topic, wanted)
+
+    def forget(self, topic: str) -> None:
+        """It is deleted."""
+        self._pruned_s.pop(topic, None)
+        self._thread.submit(self._run, "DELETE FROM deaths WHERE topic = ?", (topic,))
+
+    def close(self) -> None:
+        """Write the rest."""
+        self._thread.submit(self._close)
+        self._thread.shutdown()
+
+    def _prune(self, name: str) -> None:
+        """Now and then: what died before the oldest message that the topic or a channel of it still has."""
+        topic, now_s = self._topics.find(name), time.monotonic()
+        if topic is None or now_s - self._pruned_s.setdefault(name, now_s) < PRUNE_PERIOD_S:
+            return
+        self._pruned_s[name] = now_s
+        queues = [topic, *topic.channels()]
+        ages_ns = [queue.age_ns() for queue in queues]
+        if min(ages_ns) < 0 or any(channel.deferred_count for channel in topic.channels()):
+            return
+        until_ns = time.time_ns() - max(ages_ns) - PRUNE_MARGIN_NS
+        self._thread.submit(
+            self._run, "DELETE FROM deaths WHERE topic = ? AND died_ns < ?", (name, until_ns)
+        )
+
+    # In the thread
+
+    def _open(self) -> sqlite3.Connection:
+        if self._base is None:
+            base = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+            try:
+                base.execute("PRAGMA journal_mode = WAL")
+                base.execute("PRAGMA synchronous = NORMAL")
+                base.execute(
+                    f"CREATE TABLE IF NOT EXISTS deaths ({_COLUMNS}, PRIMARY KEY (topic, first_id))"
+                )
+            except sqlite3.Error:
+                base.close()
+                raise
+            self._base = base
+        return self._base
+
+    def _try(self, do: Callable[[sqlite3.Connection], Any]) -> Any:
+        """None after an error, which a line in the log tells; one that cannot be read is kept aside, once."""
+        for is_last in (False, True):
+            try:
+                done = do(self._open())
+            except sqlite3.DatabaseError as error:
+                is_broken = not isinstance(error, sqlite3.OperationalError)
+                if not self._has_failed:
+                    log.error("DEATHS: %s cannot be used - %s", self._path, error)  # noqa: TRY400
+                self._has_failed = True
+                if is_last or not is_broken:
+                    return None
+                self._put_aside()
+            else:
+                self._has_failed = False
+                return done
+        return None
+
+    def _put_aside(self) -> None:
+        if self._base is not None:
+            self._base.close()
+            self._base = None
+        try:
+            log.error("DEATHS: it is kept as %s", keep_aside(self._folder, DEATHS_NAME))
+            for end in ("", "-wal", "-shm"):
+                Path(f"{self._path}{end}").unlink(missing_ok=True)
+        except OSError as error:
+            log.error("DEATHS: it cannot be put aside - %s", error)  # noqa: TRY400
+
+    def _read(self, text: str, values: tuple[Any, ...] = ()) -> list[Any]:
+        return self._try(lambda base: base.execute(text, values).fetchall()) or []
+
+    def _run(self, text: str, values: tuple[Any, ...]) -> None:
+        self._try(lambda base: base.execute(text, values))
+
+    def _write(self) -> None:
+        rows: list[tuple[Any, ...]] = []
+        while self._unwritten:
+            taken = self._unwritten.popleft()
+            self._unwritten_size -= len(taken[3])
+            rows.extend(_cut(*taken))
+        text = "INSERT OR REPLACE INTO deaths VALUES (?, ?, ?, ?, ?)"
+
+        def insert(base: sqlite3.Connection) -> bool:
+            with base:
+                base.execute("BEGIN")
+                base.executemany(text, rows)
+            return True
+
+        if not self._try(insert):
+            self.lost_count += sum(len(row[4]) for row in rows)
+
+    def _find(self, topic: str, ids: list[int]) -> dict[str, Death]:
+        found: dict[str, Death] = {}
+        wanted = set(ids)
+        text = (
+            "SELECT packed FROM deaths WHERE topic = ? AND first_id <= ? AND last_id >= ?"
+            " ORDER BY first_id DESC LIMIT 1"
+        )
+        while wanted and self._path.exists():
+            next_id = min(wanted)
+            wanted.discard(next_id)
+            for (packed,) in self._read(text, (topic, next_id, next_id)):
+                for number, death in _unpack(packed):
+                    if number == next_id or number in wanted:
+                        found[f"{number:016x}"] = death
+                        wanted.discard(number)
+        return found
+
+    def _close(self) -> None:
+        self._write()
+        if self._base is not None:
+            self._base.close()
+
+
+def _cut(topic: str, _first: int, _last: int, packed: bytes) -> Iterator[tuple[Any, ...]]:
+    """Rows of not much more than ROW_SIZE."""
+    start = place = 0
+    while place < len(packed):
+        head = _HEAD.unpack_from(packed, place)
+        if place == start:
+            first_id = head[0]
+        place += head[4]
+        if place - start >= ROW_SIZE or place == len(packed):
+            yield topic, first_id, head[0], head[1], packed[start:place]
+            start = place
+
+
+def _unpack(packed: bytes) -> Iterator[tuple[int, Death]]:
+    place = 0
+    while place < len(packed):
+        (
+            number,
+            died_ns,
+            first_id,
+            published_ns,
+            size,
+            attempts,
+            failures,
+            reason,
+            *sizes,
+            error_size,
+        ) = _HEAD.unpack_from(packed, place)
+        at = place + _HEAD.size
+        texts = []
+        for text_size in (*sizes, error_size):
+            texts.append(packed[at : at + text_size].decode(errors="replace"))
+            at += text_size
+        topic, channel, client, error = texts
+        yield (
+            number,
+            {
+                "reason": REASONS[reason],
+                "topic": topic,
+                "channel": channel,
+                "failures": failures,
+                "attempts": attempts,
+                "client": client,
+                "error": error,
+                "first_id": f"{first_id:016x}",
+                "published": published_ns,
+                "died": died_ns,
+            },
+        )
+        place += size
