@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # it imports an HTTP client, which only a broker with auth se
     from nsqfast.nsqd.auth import AuthClient
     from nsqfast.nsqd.deaths import DeathFile
     from nsqfast.nsqd.policies import Policies
+    from nsqfast.nsqd.redrives import Redrives
 
 
 class Broker(Protocol):
@@ -48,6 +49,9 @@ class Broker(Protocol):
 
     def load_policies(self) -> "Policies":
         """Its policies, of which there may be none."""
+
+    def load_redrives(self) -> "Redrives":
+        """Its redrives, of which there may be none."""
 
     async def persist_metadata(self, topic: str | None = None) -> None:
         """Return when nsqd.dat is up to date; OSError if it could not be written."""

@@ -26,6 +26,7 @@ from nsqfast.nsqd.http_admin import (
 from nsqfast.nsqd.http_messages import MessageChanges
 from nsqfast.nsqd.http_peek import Peek
 from nsqfast.nsqd.http_publish import HttpPublisher
+from nsqfast.nsqd.http_redrives import RedrivePages
 from nsqfast.nsqd.options import TLS_REQUIRED
 from nsqfast.nsqd.stats import Filter, collect, json_pieces, log_stats, text_pieces
 
@@ -156,6 +157,7 @@ def _routes(
     config = Config(options, broker.lookup.configure)
     peek = Peek(broker)
     changes = MessageChanges(peek, publisher)
+    redrives = RedrivePages(broker, peek)
     change, change_deferred = changes.handler, changes.deferred_handler
     drain = DrainPages(broker.drain, options.http_drain or bool(options.http_admin_address))
     operators = partial(Route, is_admin=True)
@@ -197,6 +199,10 @@ def _routes(
         ("POST", "/channel/messages/move", operators(change("move"), need="everything")),
         ("POST", "/channel/deferred/run", operators(change_deferred("requeue"), need="channel")),
         ("POST", "/channel/deferred/cancel", operators(change_deferred("drop"), need="channel")),
+        # They come from another topic.
+        ("GET", "/channel/redrive", Route(redrives.show, need="everything")),
+        ("POST", "/channel/redrive", operators(redrives.start, need="everything")),
+        ("POST", "/channel/redrive/cancel", operators(redrives.cancel, need="everything")),
         # A topic's messages go to all of its channels, so no permission for a single channel covers it.
         ("GET", "/topic/peek", Route(peek.peek_topic, need="everything")),
         *_policy_routes(broker),

@@ -33,6 +33,7 @@ NODE_ID_COUNT = 1024
 VERSION_LINE = nsq_line(PROGRAM)
 POLICIES_NAME = "policies.json"  # in the data folder
 DEATHS_NAME = "deaths.sqlite"  # the same
+REDRIVES_NAME = "redrives.json"  # the same
 LOG_PREFIX = "[nsqd] "
 # Memory comes in blocks of 1 MiB per message size; with less, few sizes would stay in memory.
 MEMORY_MIN = 64 << 20

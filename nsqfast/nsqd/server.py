@@ -40,7 +40,9 @@ from nsqfast.nsqd.metadata import encode as encode_metadata
 from nsqfast.nsqd.metadata import write as write_metadata
 from nsqfast.nsqd.metadata_file import MetadataFile
 from nsqfast.nsqd.options import (
-    DEATHS_NAME, POLICIES_NAME,
+    DEATHS_NAME,
+    POLICIES_NAME,
+    REDRIVES_NAME,
     TLS_REQUIRED,
     VERSION_LINE,
     Options,
@@ -60,6 +62,7 @@ if TYPE_CHECKING:
     from nsqfast.nsqd.auth import AuthClient
     from nsqfast.nsqd.deaths import DeathFile
     from nsqfast.nsqd.policies import Policies
+    from nsqfast.nsqd.redrives import Redrives
 
 # The answer to TCP clients beyond --max-connections.
 
@@ -111,6 +114,7 @@ class Server:
             None  # None: nobody has asked for them, and there are none
         )
         self.deaths: DeathFile | None = None  # None: nothing died here
+        self._redrives: Redrives | None = None
 
     async def start(self) -> None:
         """Serve on return; OptionsError says what the operator has to change, and nothing is left behind."""
@@ -254,6 +258,8 @@ class Server:
             self._open_deaths().load()
         if self.options.policy_file or os.path.lexists(Path(folder, POLICIES_NAME)):
             self.load_policies()
+        if os.path.lexists(Path(folder, REDRIVES_NAME)):
+            self.load_redrives()
 
     def load_policies(self) -> "Policies":
         """The policies, which are read when they are first needed."""
@@ -265,6 +271,15 @@ class Server:
             self._policies = Policies(self.registry.topics, folder, file)
             self._policies.load()
         return self._policies
+
+    def load_redrives(self) -> "Redrives":
+        """The redrives, which are read when they are first needed."""
+        if self._redrives is None:
+            from nsqfast.nsqd.redrives import Redrives
+
+            self._redrives = Redrives(self, self.options.data_path or ".")
+            self._redrives.load()
+        return self._redrives
 
     def _open_deaths(self) -> "DeathFile":
         if self.deaths is None:
@@ -391,6 +406,8 @@ class Server:
         self._close_listener("HTTP", self.http_address)
         self._close_listener("HTTPS", self.https_address)
         self._close_listener(HTTP_ADMIN, self.http_admin_address)
+        if self._redrives is not None:
+            await self._redrives.close()
         with contextlib.suppress(OSError):  # already logged
             await self.persist_metadata()
         # From here on names vanish because the broker stops, not because somebody deleted them.

@@ -1,0 +1,132 @@
+"""A dead letter goes back as a new message of the channel, without failures, in a way that the channel or the topic of
+dead letters has it at any time: with a commit log one batch says both that it came and that it went.
+
+It takes what is ready, in order. What it leaves goes behind the others.
+"""
+
+from nsqfast._ext.broker.fanout cimport drop_fresh
+from nsqfast._ext.core.budget cimport begin_part, is_spent
+from nsqfast._ext.core.message cimport message_drop, message_new
+from nsqfast._ext.storage.engine cimport has_next, take_next
+from nsqfast._ext.storage.scan cimport memmem
+
+cdef enum:
+    # Bytes of bodies that are put together.
+    PIECE_SIZE = 262144
+    # Of a message: it is taken, copied, and perhaps written.
+    UNITS = 4
+
+
+cdef class Redrive:
+    """From a topic or a channel of it to a channel; `needle` is in the body of each that goes."""
+
+    def __init__(self, MessageQueue source not None, Topic topic not None, Channel channel not None,
+                 bytes needle not None=b""):
+        self.source, self.topic, self.channel, self.needle = source, topic, channel, needle
+        self.left_count = source.backlog.depth()
+
+    @property
+    def is_gone(self):
+        """The channel is deleted, or the broker stops."""
+        return self.topic.exiting or self.channel.exiting
+
+    def go_on(self, int64_t most, dict choices=None):
+        """Move up to so many, for a part of a turn; of so many as there are choices, by id, those chosen. What has no
+        choice is examined later. False: it has to wait, for a disk or for room in the channel. OSError, MemoryError."""
+        cdef Budget budget = begin_part()
+        cdef size_t count
+        self.examine_max = self.left_count if choices is None else <int64_t> len(choices)
+        while most > 0 and self.left_count > 0 and self.examine_max > 0 and not self.is_gone:
+            if not self.has_room(1):
+                return False
+            count = self.take(most, &budget, choices)
+            if count:
+                self.put(count)
+                most -= <int64_t> count
+            elif not has_next(self.source.backlog):
+                self.left_count = 0
+            elif self.source.backlog.is_pending:
+                return False
+            if is_spent(&budget, 0):
+                break
+        return True
+
+    cdef bint has_room(self, size_t count) except -1:
+        if self.topic.durability.store.must_wait():
+            return False
+        return self.channel.drops_head or not self.channel.is_limited() or self.channel.has_room(count, 0)
+
+    cdef size_t take(self, int64_t most, Budget *budget, dict choices) except? 0:
+        """Take the next ones, up to a batch."""
+        cdef size_t count = 0
+        cdef uint64_t size = 0
+        cdef Delivery *delivery
+        while count < <size_t> min(most, BATCH_MAX) and size < PIECE_SIZE and min(self.left_count, self.examine_max) > 0:
+            if count and not self.has_room(count + 1):
+                break
+            delivery = take_next(self.source.backlog)
+            if delivery is NULL:
+                break
+            self.left_count -= 1
+            self.examine_max -= 1
+            if self.is_chosen(delivery, choices):
+                self.taken[count] = delivery
+                size += delivery.message.size
+                count += 1
+            else:
+                self.source.backlog.requeue(delivery)
+            if is_spent(budget, UNITS):
+                break
+        return count
+
+    cdef bint is_chosen(self, Delivery *delivery, dict choices) except -1:
+        if choices is not None and not choices.get(delivery.message.id):
+            self.left_count += delivery.message.id not in choices
+            return False
+        return not self.needle or memmem(delivery.message.body, delivery.message.size, <const char *> self.needle,
+                                         len(self.needle)) is not NULL
+
+    cdef int put(self, size_t count) except -1:
+        """The channel gets those that were taken; after an error they wait where they were, behind the others."""
+        cdef int64_t wall = self.topic.clock.wall_ns(), now_ns = self.topic.clock.monotonic_ns()
+        cdef uint64_t size = 0
+        cdef size_t i, made = 0
+        try:
+            for i in range(count):
+                size += self.taken[i].message.size
+            self.topic.store.admit(2 * count, size)
+            for i in range(count):
+                self.copies[i] = message_new(self.topic.account, self.taken[i].message.body,
+                                             self.taken[i].message.size, wall, self.topic.guid.next(wall))
+                if self.copies[i] is NULL:
+                    raise MemoryError
+                made += 1
+            self.channel.fresh = NULL
+            self.channel.backlog.begin()
+            try:
+                for i in range(count):
+                    self.channel.put(self.copies[i], now_ns)
+                self.channel.backlog.write()
+                self.channel.backlog.confirm()
+                for i in range(count):
+                    self.topic.store.note_published(self.copies[i], False, self.channel.backlog)
+            except BaseException:
+                self.channel.backlog.roll_back()
+                drop_fresh(self.channel)
+                raise
+            self.topic.store.note_copies(self.source.backlog, self.channel.backlog)
+        except BaseException:
+            for i in range(count):
+                self.source.backlog.requeue(self.taken[i])
+            self.left_count += <int64_t> count
+            raise
+        finally:
+            for i in range(made):
+                message_drop(self.copies[i])
+        for i in range(count):
+            self.source.backlog.done(self.taken[i])
+        self.moved_count += <int64_t> count
+        self.channel.message_count += <uint64_t> count
+        if self.channel.ready.first is not None:
+            self.channel.pump()
+        return self.channel.drop_excess() if self.channel.drops_head else 0
