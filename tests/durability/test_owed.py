@@ -10,6 +10,8 @@ from durability.crash.ledger import (
     DUE,
     FINISH_CONFIRMED,
     FINISH_SENT,
+    MOVED,
+    MOVING,
     NAMED,
     RETURNED,
     SENT,
@@ -87,3 +89,34 @@ def test_names_that_were_answered_are_there():
     facts = [(10, NAMED, "t:c"), (10, NAMED, "u"), (20, UNNAMED, "u")]
     assert judge(10, found(), *facts) == ["u is gone"]
     assert judge(20, found(), *facts) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "place", "while_moving", "later"),
+    [
+        ([b"1"], [], [], ["1 came back to t:c: b'1'"]),
+        ([], [b"1"], [], []),
+        ([b"1"], [b"1"], ["t:c and u:d both have 1: b'1'"], ["1 came back to t:c: b'1'"]),
+        ([], [], ["neither t:c nor u:d has 1: b'1'"], []),
+    ],
+)
+def test_what_moves_is_in_one_place(source, place, while_moving, later):
+    facts = [*PUBLISHED, (20, MOVING, "t:c u:d", b"1"), (30, MOVED, "t:c u:d", b"1")]
+    there = found(bodies={"t:c": source, "u:d": place})
+    assert judge(29, there, *facts) == while_moving
+    assert judge(30, there, *facts) == later
+    ledger = Ledger(Fact(*fact) for fact in facts)
+    assert [ledger.must_have(now) for now in (19, 20, 30)] == [{"t:c": {b"1"}}, {}, {"u:d": {b"1"}}]
+
+
+def test_what_moves_back():
+    facts = [
+        *PUBLISHED,
+        (20, MOVING, "t:c u:d", b"1"),
+        (30, MOVED, "t:c u:d", b"1"),
+        (40, MOVING, "u:d t:c", b"1"),
+        (50, MOVED, "u:d t:c", b"1"),
+    ]
+    there = found(bodies={"t:c": [b"1"], "u:d": []})
+    assert [judge(now, there, *facts) for now in (40, 50)] == [[], []]
+    assert Ledger(Fact(*fact) for fact in facts).must_have(50) == {"t:c": {b"1"}}

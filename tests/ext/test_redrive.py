@@ -80,7 +80,7 @@ def test_those_chosen(scene):
     moving = redrive(scene, channel)
     moving.go_on(10, {ids[b"0"]: True, ids[b"1"]: False, ids[b"5"]: True})
     assert (moving.moved_count, moving.left_count) == (1, 4)
-    moving.go_on(10, {number: True for number in ids.values()})
+    moving.go_on(10, dict.fromkeys(ids.values(), True))
     assert (moving.moved_count, moving.left_count, channel.depth) == (5, 0, 1)
 
 

@@ -9,7 +9,8 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Self
 
-from support.web import post, request
+from support.waiting import eventually
+from support.web import get, post, request
 from support.wire import BARRIER_TOPIC, Client, encode_command, encode_messages
 
 if TYPE_CHECKING:
@@ -108,6 +109,17 @@ class Broker:
         self.ask(path, topic, channels[0] if is_channel else "")
         for target in targets:
             ledger.drop_answered(target)
+
+    def redrive(self, ledger: Ledger, topic: str, channel: str, bodies: Sequence[bytes]) -> None:
+        """All dead letters of the channel, which are these, go back there."""
+        source, place = f"{topic}.{channel}.dead", f"{topic}:{channel}"
+        ledger.moving(source, place, bodies)
+        self.ask("/channel/redrive", topic, channel)
+        page = f"/channel/redrive?topic={topic}&channel={channel}"
+        eventually(lambda: get(self.http, page).json()["state"] == "done")
+        with Client(self.tcp, seconds_max=SECONDS_MAX) as client:
+            self.prove(client)
+        ledger.moved(source, place, bodies)
 
     def pick(self, ledger: Ledger, action: str, source: str, needle: str, to: str = "") -> None:
         """All that contains `needle` in the channel, whatever its state; what moves is in the channel `to` then."""
@@ -255,6 +267,18 @@ class Consumer:
             self._returned[message.body] = message.attempts + 1
             self._due_ns[message.body] = time.time_ns() + delay_ms * 1_000_000
             self.client.command("REQ", message.id, str(delay_ms))
+
+    def let_die(self, messages: Iterable[Message], place: str) -> None:
+        """By a failure that is one too many: they go to the topic `place`."""
+        bodies = [message.body for message in messages]
+        self.ledger.moving(self.target, place, bodies)
+        for message in messages:
+            self.client.command("REQ", message.id, "0")
+            # A dead letter begins anew.
+            self._returned.pop(message.body, None)
+            self._due_ns.pop(message.body, None)
+        self.broker.prove(self.client)
+        self.ledger.moved(self.target, place, bodies)
 
     def prove(self) -> None:
         """Have something answered behind the FINs and REQs: they were processed."""

@@ -29,6 +29,9 @@ RETURNED = "returned"
 DUE = "due"
 NAMED = "named"
 UNNAMED = "unnamed"
+# Their target is "from to": queues.
+MOVING = "moving"
+MOVED = "moved"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,15 @@ class _Queues:
             self.finish_sent[fact.target].add(fact.body)
         elif fact.kind == FINISH_CONFIRMED:
             self.finish_confirmed[fact.target].add(fact.body)
+        elif fact.kind == MOVING:
+            source, place = fact.target.split()
+            self.finish_sent[source].add(fact.body)
+            self.finish_confirmed[place].discard(fact.body)
+        elif fact.kind == MOVED:
+            source, place = fact.target.split()
+            self.finish_confirmed[source].add(fact.body)
+            self.finish_sent[place].discard(fact.body)
+            self.accepted[place].append(fact.body)
 
     def excused(self, target: str) -> set[bytes]:
         """What the target need not have: a topic's own messages may stand in any of its channels by now."""
@@ -112,6 +124,14 @@ class Ledger:
     def finish_confirmed(self, target: str, *bodies: bytes, by_publish: bool = False) -> None:
         """A later answer on the same connection proved that the FIN was processed."""
         self._note(FINISH_CONFIRMED, target, bodies, int(by_publish))
+
+    def moving(self, source: str, place: str, bodies: Iterable[bytes]) -> None:
+        """Before what lets them go from one queue to the other: from now on one of the two has each."""
+        self._note(MOVING, f"{source} {place}", bodies)
+
+    def moved(self, source: str, place: str, bodies: Iterable[bytes]) -> None:
+        """A later answer proved that they have gone."""
+        self._note(MOVED, f"{source} {place}", bodies)
 
     def dropped(self, target: str) -> None:
         """Before its empty or delete is asked for."""

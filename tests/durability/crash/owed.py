@@ -18,6 +18,8 @@ from durability.crash.ledger import (
     DUE,
     FINISH_CONFIRMED,
     FINISH_SENT,
+    MOVED,
+    MOVING,
     NAMED,
     RETURNED,
     TOGETHER,
@@ -35,13 +37,15 @@ EARLY_NS_MAX = 5_000_000
 
 @dataclass(slots=True)
 class LogOwed:
-    """`gone`: finished or dropped, by target. `groups`: published together, and not answered."""
+    """`gone`: finished or dropped, by target. `groups`: published together, and not answered. `moves`: the two queues
+    of which one has it, by body."""
 
     gone: dict[str, set[bytes]] = field(default_factory=lambda: defaultdict(set))
     attempts: dict[tuple[str, bytes], int] = field(default_factory=dict)
     due_ns: dict[tuple[str, bytes], int] = field(default_factory=dict)
     groups: dict[int, set[bytes]] = field(default_factory=lambda: defaultdict(set))
     names: set[str] = field(default_factory=set)
+    moves: dict[bytes, tuple[str, str]] = field(default_factory=dict)
 
     def judge(self, found: Found) -> list[str]:
         """One line for each promise that is broken."""
@@ -49,6 +53,13 @@ class LogOwed:
         for target, bodies in self.gone.items():
             back = bodies & _bodies(found, target)
             lines += [f"{len(back)} came back to {target}: {min(back)[:24]!r}"] if back else []
+        for pair in sorted(set(self.moves.values())):
+            source, place = (_bodies(found, target) for target in pair)
+            moved = {body for body, other in self.moves.items() if other == pair}
+            if twice := moved & source & place:
+                lines.append(f"{' and '.join(pair)} both have {len(twice)}: {min(twice)[:24]!r}")
+            if lost := moved - source - place:
+                lines.append(f"neither {' nor '.join(pair)} has {len(lost)}: {min(lost)[:24]!r}")
         for (target, body), least in self.attempts.items():
             attempts = found.attempts.get(target, {}).get(body, least)
             if attempts < least:
@@ -92,6 +103,15 @@ class _Reading:
         elif fact.kind == FINISH_SENT:
             # A consumer may have it before its publisher is answered.
             owed.groups.pop(self.group_of.get(body, -1), None)
+        elif fact.kind == MOVING:
+            source, place = target.split()
+            owed.moves[body] = source, place
+            owed.gone[place].discard(body)
+        elif fact.kind == MOVED:
+            source, place = target.split()
+            del owed.moves[body]
+            owed.gone[source].add(body)
+            self.accepted[place].add(body)
         elif fact.kind == DROPPED:
             self.asked[target] = set(self.accepted[target])
         elif fact.kind == DROP_ANSWERED:

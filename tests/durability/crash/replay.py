@@ -23,6 +23,7 @@ from durability.crash.modes import ALWAYS
 from durability.crash.opening import Opener, clear, judge, open_with_program
 from durability.crash.owed import log_owed
 from durability.crash.states import ALL, DATA, KILL, NONE, RANDOM, SIDE, START, State, make_state
+from nsqfast.nsqd.options import REDRIVES_NAME
 from support.server import start_nsqd
 
 if TYPE_CHECKING:
@@ -290,6 +291,8 @@ class Examiner:
         """The fast way of opening and the program agree."""
         folder = clear(self.place / "program")
         state.build(folder)
+        # The program would go on with it.
+        (folder / REDRIVES_NAME).unlink(missing_ok=True)
         prepare = None if state.kind == KILL else self.boot.enter
         real = open_with_program("nsqfast", folder, recording.opening_flags(), prepare)
         if real.is_started != found.is_started:

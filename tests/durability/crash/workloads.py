@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     Workload = Callable[[Broker, Ledger, int], None]
 
 T, C = "t", "c"
+DEAD = "t.c.dead"
 SMALL_FILES = ("--max-bytes-per-file=2048",)
 # Large bodies beside a workload: the smallest log is filled twice.
 FILLED_MIN = 160
@@ -145,6 +146,46 @@ def retry(broker: Broker, ledger: Ledger, seed: int) -> None:
         consumer.finish(again[:30])
         consumer.take_distinct([message.body for message in messages[60:] + again[30:]])
         publisher.pub(20)
+
+
+def die(broker: Broker, ledger: Ledger, seed: int) -> None:
+    """What fails dies while more is published and finished; twice all of it goes back."""
+    broker.make(T, C)
+    broker.set_policy(T, C, {"max_failures": 1})
+    with (
+        Publisher(broker, ledger, T, seed) as publisher,
+        Consumer(broker, ledger, T, C, 40) as consumer,
+    ):
+        publisher.to(C).mpub(60, 40)
+        for _ in range(2):
+            dead = []
+            for _ in range(4):
+                messages = consumer.take(12)
+                consumer.let_die(messages[:9], DEAD)
+                dead += [message.body for message in messages[:9]]
+                consumer.finish(messages[9:])
+                consumer.prove()
+                publisher.pub(3)
+            broker.redrive(ledger, T, C, dead)
+
+
+def die_by_limit(broker: Broker, ledger: Ledger, seed: int) -> None:
+    """What a limit drops dies."""
+    most, count = 30, 15
+    target = f"{T}:{C}"
+    broker.make(T, C)
+    definition = {"max_messages": most, "overflow": "drop_head", "dead_letter_topic": DEAD}
+    broker.set_policy(T, C, definition)
+    waiting: list[bytes] = []
+    with Publisher(broker, ledger, T, seed) as publisher:
+        publisher.to(C)
+        for _ in range(10):
+            excess = max(len(waiting) + count - most, 0)
+            going, waiting = waiting[:excess], waiting[excess:]
+            ledger.moving(target, DEAD, going)
+            waiting += publisher.mpub(count)
+            broker.prove(publisher.client)
+            ledger.moved(target, DEAD, going)
 
 
 def disconnect(broker: Broker, ledger: Ledger, seed: int) -> None:
@@ -369,6 +410,10 @@ WORKLOADS: dict[str, tuple[Workload, tuple[str, ...]]] = {
     "timeout-small-files": (timeout, (*SHORT_TIMEOUT, *SMALL_FILES)),
     "retry": (retry, SHORT_TIMEOUT),
     "retry-small-files": (retry, (*SHORT_TIMEOUT, *SMALL_FILES)),
+    "die": (die, ()),
+    "die-small-files": (die, SMALL_FILES),
+    "die-by-limit": (die_by_limit, ()),
+    "die-by-limit-small-files": (die_by_limit, SMALL_FILES),
     "disconnect": (disconnect, ()),
     "disconnect-small-files": (disconnect, SMALL_FILES),
     "defer": (defer, ()),
