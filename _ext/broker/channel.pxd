@@ -90,7 +90,8 @@ cdef class Channel(MessageQueue):
     cdef bint bury(self, Delivery *delivery, Reason reason, Consumer consumer, bytes error) except -1
     cdef int keep_dead(self, Delivery *delivery) except -1
     cdef bint may_drop(self) except -1
-    cdef bint drop(self, Delivery *delivery) except -1
+    cdef bint drop(self, Delivery *delivery, Reason reason) except -1
+    cdef int queue_due(self, Delivery *delivery) except -1
     cdef int watch(self, Consumer consumer, int64_t deadline_ns) except -1
     cdef int on_deadline(self, int64_t now_ns) except -1
     cdef bint expire(self, int64_t now_ns, Budget *budget) except -1

@@ -5,7 +5,7 @@ import logging
 from libc.stdint cimport INT64_MAX, int64_t, uint64_t
 
 from nsqfast._ext.broker.consumer cimport DisconnectLater
-from nsqfast._ext.broker.dead_letters cimport FAILED, OVER_LIMIT, REJECTED
+from nsqfast._ext.broker.dead_letters cimport EXPIRED, FAILED, REJECTED
 from nsqfast._ext.broker.deferrals cimport begin_deferral
 from nsqfast._ext.broker.stored_deferrals cimport AWAITED, READ, Recall
 from nsqfast._ext.core.budget cimport begin_part, begin_short_part, is_spent
@@ -15,7 +15,7 @@ from nsqfast._ext.core.histogram cimport record
 from nsqfast._ext.core.in_flight cimport InFlightQueue, oldest_published
 from nsqfast._ext.core.limits cimport DISK_RETRY_NS
 from nsqfast._ext.core.memory cimport MEMORY_FULL, MEMORY_SLOW
-from nsqfast._ext.core.message cimport FAILURES_MAX, delivery_free
+from nsqfast._ext.core.message cimport FAILURES_MAX, delivery_free, message_new
 from nsqfast._ext.storage.disposal cimport Disposal
 from nsqfast._ext.storage.engine cimport has_next, take_next
 
@@ -81,7 +81,7 @@ cdef class Channel(MessageQueue):
             self.defer(delivery, now_ns + <int64_t> message.defer_ms * 1000000)
         else:
             self.backlog.put(message, self.ready.first is not None and not self.paused)
-        return 0
+        return self.rearm(now_ns + self.max_age_ns) if self.max_age_ns else 0
 
     cdef int defer(self, Delivery *delivery, int64_t deadline_ns) except -1:
         delivery.owner = 0
@@ -158,6 +158,9 @@ cdef class Channel(MessageQueue):
             return True
         if 0 < self.failures_max <= delivery.failures and not self.dead_letters.is_exempt():
             return True if self.bury(delivery, FAILED, None, b"") else self.keep_dead(delivery) == 0
+        if self.max_age_ns and self.is_old(delivery):
+            self.drop(delivery, EXPIRED)
+            return True
         delivery.attempts += 1
         delivery.owner = consumer.number
         delivery.delivered_ns = now_ns
@@ -324,7 +327,8 @@ cdef class Channel(MessageQueue):
         if delay_ns == 0 and self.retry is not None:
             delay_ns = self.retry.delay_ns(delivery.attempts, self.random_share())
         if delay_ns == 0:
-            return self.backlog.requeue(delivery)
+            self.backlog.requeue(delivery)
+            return self.rearm(self.clock.monotonic_ns()) if self.max_age_ns else 0
         self.backlog.defer(delivery, False, delay_ns)
         return self.defer(delivery, self.clock.monotonic_ns() + delay_ns)
 
@@ -339,6 +343,8 @@ cdef class Channel(MessageQueue):
     cdef int keep_dead(self, Delivery *delivery) except -1:
         """The topic of the dead letters has no room for it: it waits, and is tried again before it would be delivered."""
         cdef int64_t now_ns = self.clock.monotonic_ns(), until_ns = max(self.dead_letters.retry_ns, now_ns + 1)
+        # It has been due, whatever becomes of it.
+        delivery.failures = max(delivery.failures, 1)
         self.backlog.defer(delivery, False, until_ns - now_ns)
         return self.defer(delivery, until_ns)
 
@@ -349,10 +355,10 @@ cdef class Channel(MessageQueue):
             return True
         return self.rearm(self.dead_letters.retry_ns) != 0
 
-    cdef bint drop(self, Delivery *delivery) except -1:
+    cdef bint drop(self, Delivery *delivery, Reason reason) except -1:
         if self.dead_letters is None or not self.dead_letters.takes_dropped or self.dead_letters.is_exempt():
-            return MessageQueue.drop(self, delivery)
-        if not self.bury(delivery, OVER_LIMIT, None, b""):
+            return MessageQueue.drop(self, delivery, reason)
+        if not self.bury(delivery, reason, None, b""):
             self.keep_dead(delivery)
             return False
         return True
@@ -394,6 +400,8 @@ cdef class Channel(MessageQueue):
                 and self.renew(&budget)):
             self.rearm(now_ns + 1)
         self.pump()
+        if self.max_age_ns:
+            self.drop_old()
         return self.drop_excess() if self.drops_head else 0
 
     cdef bint expire(self, int64_t now_ns, Budget *budget) except -1:
@@ -430,7 +438,7 @@ cdef class Channel(MessageQueue):
                 units = STORED_UNITS
             elif node is not NULL and node.deadline_ns <= now_ns:
                 self.deferred.remove(node)
-                self.backlog.requeue(<Delivery *> node)
+                self.queue_due(<Delivery *> node)
                 units = 1
             else:
                 break
@@ -446,8 +454,20 @@ cdef class Channel(MessageQueue):
         cdef Delivery *delivery = NULL
         cdef Recall recall = self.stored.recall_first(now_ns, &delivery)
         if recall == READ:
-            self.backlog.requeue(delivery)
+            self.queue_due(delivery)
         return recall != AWAITED
+
+    cdef int queue_due(self, Delivery *delivery) except -1:
+        """Where age counts, that of a message which its publisher deferred begins now; other channels may have the
+        same one."""
+        cdef Message *message
+        if self.max_age_ns == 0 or delivery.attempts or delivery.failures:
+            return self.backlog.requeue(delivery)
+        message = message_new(self.account, delivery.message.body, delivery.message.size, self.clock.wall_ns(),
+                              delivery.message.id)
+        if message is NULL:
+            raise MemoryError
+        return self.backlog.requeue_as(delivery, message)
 
     cdef bint store_deferred(self, Budget *budget, bint is_all) except -1:
         """Keep only the first of the deferred messages in memory, or (is_all) those due soon; False: the part ended

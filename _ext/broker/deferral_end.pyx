@@ -40,7 +40,7 @@ cdef class DeferralEnd:
                 self.count += 1
                 channel.deferred.remove(<HeapNode *> delivery)
                 if self.is_run:
-                    channel.backlog.requeue(delivery)
+                    channel.queue_due(delivery)
                     channel.pump()
                 else:
                     channel.backlog.done(delivery)
@@ -69,7 +69,7 @@ cdef class DeferralEnd:
             return True
         self.count += 1
         channel.stored.end_told(self.id)
-        channel.backlog.requeue(delivery)
+        channel.queue_due(delivery)
         channel.pump()
         return True
 

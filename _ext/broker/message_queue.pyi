@@ -8,5 +8,8 @@ class MessageQueue(Timed):
     max_messages: int
     max_bytes: int
     drops_head: bool
+    max_age_ns: int
     dropped_count: int
+    expired_count: int
+    def set_age(self, max_age_ns: int) -> None: ...
     def age_ns(self) -> int: ...

@@ -382,7 +382,9 @@ cdef class Picker:
         count, self.picked_count = self.picked_count, 0
         self.changed += copied if self.action == COPY else count
         for i in range(count):
-            if self.action == REQUEUE:
+            if self.action == REQUEUE and self.is_deferred:
+                self.channel.queue_due(self.picked[i])
+            elif self.action == REQUEUE:
                 self.channel.backlog.requeue(self.picked[i])
             else:
                 self.channel.backlog.done(self.picked[i])

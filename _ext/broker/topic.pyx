@@ -290,7 +290,7 @@ cdef class Topic(MessageQueue):
             self.deferred.push(begin_deferral(self.backlog, message))
         else:
             self.backlog.put(message, False)
-        return 0
+        return self.rearm(self.clock.monotonic_ns() + self.max_age_ns) if self.max_age_ns else 0
 
     cdef int restore_deferred(self) except -1:
         """Restore deferred messages that waited for a channel when the broker stopped, for the rest of their delay."""
@@ -316,6 +316,7 @@ cdef class Topic(MessageQueue):
             self.delete_some()
         else:
             self.pass_on(False, now_ns)
+            self.drop_old()
             if self.drops_head:
                 self.drop_excess()
         return 0

@@ -45,7 +45,8 @@ cdef class Store:
     cdef public object on_pending    # called without arguments: start_batch() has something to do
     cdef Py_ssize_t stored_count     # messages that came back and were written one by one, in this turn
     cdef int64_t latest_ns           # messages of an earlier run may have ids of up to this Unix time; 0 = nobody knows
-    cdef readonly uint64_t dropped_count   # messages that a policy let drop
+    cdef readonly uint64_t dropped_count   # messages that a policy let drop, ...
+    cdef readonly uint64_t expired_count   # ... and because they were too old
     cdef Py_ssize_t waiting_count    # clients whose OK waits for a ticket
     cdef public object on_checkpoint # called with the delay in ns after which a checkpoint is wanted
     cdef int event_fd                # is never readable; 0: an engine has its own
@@ -190,6 +191,9 @@ cdef class ChannelStore:
 
     # A message that was taken goes behind all others. It is never lost: what a disk refuses stays in memory.
     cdef int requeue(self, Delivery *delivery) except -1
+
+    # The same as another message with its id, whose reference is taken over.
+    cdef int requeue_as(self, Delivery *delivery, Message *message) except -1
 
     # A message is kept outside the queue until it is due: a new one (OSError: it is not kept, but freed), or one that
     # was taken, with its new attempts, for that delay. done() or requeue() ends that.

@@ -13,6 +13,7 @@ class Store:
     broker_memory: Memory
     health: Health
     dropped_count: int
+    expired_count: int
     on_pending: Callable[[], object] | None
     on_checkpoint: Callable[[int], object] | None
     def announce(self) -> int: ...

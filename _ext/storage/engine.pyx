@@ -203,6 +203,11 @@ cdef class ChannelStore:
         delivery.owner = 0
         return remember_again(self, delivery)
 
+    cdef int requeue_as(self, Delivery *delivery, Message *message) except -1:
+        message_drop(delivery.message)
+        delivery.message = message
+        return self.requeue(delivery)
+
     cdef int defer(self, Delivery *delivery, bint is_new, int64_t delay_ns) except -1:
         return 0
 

@@ -431,6 +431,7 @@ class BrokerCollector(Collector):
         )
 
     def _refusals(self) -> Iterator[Metric]:
+        store = self._broker.registry.durability.store
         for name, text, label, counts in (
             (
                 "nsqd_publish_refused",
@@ -442,7 +443,7 @@ class BrokerCollector(Collector):
                 "nsq_dropped",
                 "This counts the messages that policies dropped, by reason.",
                 "reason",
-                {"over_limit": self._broker.registry.durability.store.dropped_count},
+                {"over_limit": store.dropped_count, "expired": store.expired_count},
             ),
             (
                 "nsq_dead_letters",

@@ -135,6 +135,7 @@ KEYS: dict[str, Callable[[object], int | float | str]] = {
     "overflow": _read_overflow,
     "max_in_flight": _read_count,
     "max_rate": _read_rate,
+    "max_age": _read_delay,
     "retry_min": _read_delay,
     "retry_max": _read_delay,
     "retry_multiplier": partial(_read_number, 1, 1000),
@@ -372,7 +373,9 @@ class Rules:
                 channel.set_flow(
                     given.get("max_in_flight", 0), max(1, round(1e9 / rate)) if rate else 0
                 )
-            (topic if channel is None else channel).policy = policy
+            queue: Topic | Channel = topic if channel is None else channel
+            queue.policy = policy
+            queue.set_age(parse_duration_ns(given["max_age"]) if "max_age" in given else 0)
             drops = given.get("overflow") == _DROP
             topic.set_limits(
                 channel, given.get("max_messages", 0), given.get("max_bytes", 0), drops

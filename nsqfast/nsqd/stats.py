@@ -143,7 +143,8 @@ def _age_stats(queue: Topic | Channel) -> dict[str, int]:
 def _policy_stats(queue: Topic | Channel) -> dict[str, Any]:
     """The same; where no policy holds, and none has, there is none."""
     found: dict[str, Any] = {} if queue.policy is None else {"policy": queue.policy.effect()}
-    return found | ({"dropped_count": queue.dropped_count} if queue.dropped_count else {})
+    counts = {"dropped_count": queue.dropped_count, "expired_count": queue.expired_count}
+    return found | {name: count for name, count in counts.items() if count}
 
 
 def _pause_stats(channel: Channel) -> dict[str, Any]:

@@ -59,6 +59,7 @@ cdef class Backlog(ChannelStore):
 
     cdef bint store_group(self, Delivery **deliveries, size_t count, bint is_taken) except -1
     cdef int store_new(self, Delivery *delivery) except -1
+    cdef int queue_again(self, Delivery *delivery) except -1
     cdef int store_attempts(self, Delivery *delivery) except -1
     cdef int store_record(self, Delivery *delivery) except -1
     cdef int log_return(self, Delivery *delivery, int64_t due_ns) except -1

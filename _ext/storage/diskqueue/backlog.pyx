@@ -211,6 +211,24 @@ cdef class Backlog(ChannelStore):
                 # Had it another record now, a start would find the old one, too.
                 remember_again(self, delivery)
                 return 0
+        return self.queue_again(delivery)
+
+    cdef int requeue_as(self, Delivery *delivery, Message *message) except -1:
+        cdef uint64_t ordinal = delivery.ordinal
+        message_drop(delivery.message)
+        delivery.message = message
+        if self.log is None or not self.log.take_over(message, self.disk.reader.index_of(ordinal) if ordinal else 0,
+                                                      tries_of(delivery), 0):
+            return self.requeue(delivery)
+        if ordinal:
+            self.disk.reader.ack(ordinal)
+            delivery.ordinal = 0
+            self.mark_dirty()
+        elif self.checkpoint is not None:
+            self.checkpoint.keep(message, tries_of(delivery), 0)
+        return self.queue_again(delivery)
+
+    cdef int queue_again(self, Delivery *delivery) except -1:
         if (<int64_t> self.memory.size < self.memory_max and self.memory.account.level == 0
                 and self.disk.reader.depth == 0):
             remember_again(self, delivery)
