@@ -72,10 +72,12 @@ class Broker:
         answer = post(self.http, target)
         assert answer.status == 200, answer
 
-    def set_policy(self, topic: str, channel: str, definition: dict[str, object]) -> None:
+    def set_policy(
+        self, topic: str, channel: str, definition: dict[str, object], name: str = "own"
+    ) -> None:
         """It holds for the channel from now on."""
         policy = {"topic": f"^{topic}$", "channel": f"^{channel}$", "definition": definition}
-        answer = request(self.http, "PUT", "/policies/own", json.dumps(policy).encode())
+        answer = request(self.http, "PUT", f"/policies/{name}", json.dumps(policy).encode())
         assert answer.status == 200, answer
 
     def prove(self, client: Client) -> None:

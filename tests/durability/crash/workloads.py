@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 from durability.crash.clients import Broker, Consumer, Publisher
 from durability.crash.filler import Filler
 from durability.crash.modes import ALWAYS
+from support.waiting import eventually
+from support.web import topic_stats
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -186,6 +188,32 @@ def die_by_limit(broker: Broker, ledger: Ledger, seed: int) -> None:
             waiting += publisher.mpub(count)
             broker.prove(publisher.client)
             ledger.moved(target, DEAD, going)
+
+
+def expire(broker: Broker, ledger: Ledger, seed: int) -> None:
+    """What waits becomes too old, again and again, for one channel it is dropped, for another it dies."""
+    target, dead = f"{T}:{C}", f"{T}:d"
+    broker.make(T, C, "d")
+    with Publisher(broker, ledger, T, seed) as publisher:
+        for _ in range(5):
+            bodies = publisher.to(C, "d").mpub(12, 6)
+            for body in bodies:
+                ledger.finish_sent(target, body)
+            ledger.moving(dead, DEAD, bodies)
+            broker.set_policy(T, C, {"max_age": "1ms"}, "drops")
+            broker.set_policy(T, "d", {"max_age": "1ms", "dead_letter_topic": DEAD}, "dies")
+            eventually(lambda: _depths(broker) == {C: 0, "d": 0})
+            broker.prove(publisher.client)
+            ledger.finish_confirmed(target, *bodies, by_publish=True)
+            ledger.moved(dead, DEAD, bodies)
+            broker.set_policy(T, C, {"max_age": "1h"}, "drops")
+            broker.set_policy(T, "d", {"max_age": "1h"}, "dies")
+        publisher.pub(5)
+
+
+def _depths(broker: Broker) -> dict[str, int]:
+    channels = topic_stats(broker.http, T)["channels"]
+    return {name: channel["depth"] for name, channel in channels.items()}
 
 
 def disconnect(broker: Broker, ledger: Ledger, seed: int) -> None:
@@ -414,6 +442,8 @@ WORKLOADS: dict[str, tuple[Workload, tuple[str, ...]]] = {
     "die-small-files": (die, SMALL_FILES),
     "die-by-limit": (die_by_limit, ()),
     "die-by-limit-small-files": (die_by_limit, SMALL_FILES),
+    "expire": (expire, ()),
+    "expire-small-files": (expire, SMALL_FILES),
     "disconnect": (disconnect, ()),
     "disconnect-small-files": (disconnect, SMALL_FILES),
     "defer": (defer, ()),
