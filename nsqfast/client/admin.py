@@ -47,7 +47,13 @@ ADVICE = {
     "UNAUTHORIZED": "say Config(auth_secret=...)",
     "FORBIDDEN": "the auth_secret's identity may not do this",
 }
-NOT_THERE = {"TOPIC_NOT_FOUND", "CHANNEL_NOT_FOUND", "MESSAGE_NOT_FOUND"}
+NOT_THERE = {
+    "TOPIC_NOT_FOUND",
+    "CHANNEL_NOT_FOUND",
+    "MESSAGE_NOT_FOUND",
+    "NO_DEAD_LETTERS",
+    "NO_REDRIVE",
+}
 PROBED = {
     "nsqd": "this is the TCP port of an nsqd; give its HTTP port (4151 as a rule)",
     "nsqlookupd": "this is nsqlookupd's TCP port; give its HTTP port (4161 as a rule) as nsqlookupd=",
@@ -245,6 +251,17 @@ class Peek:
     note: str  # why it ended early
 
 
+@dataclass(frozen=True, slots=True)
+class Redrive:
+    """Dead letters of one nsqd on their way back. `state`: running, done, cancelled or failed."""
+
+    nsqd: str  # its HTTP address
+    state: str
+    moved: int
+    left: int  # to be examined
+    error: str
+
+
 def read_answer_of(nsqd: str, answer: bytes, read: Callable[[str, Any], T]) -> T:
     """Read the JSON; ConnectError if it is not what an nsqd answers."""
     try:
@@ -308,6 +325,16 @@ def _read_message(found: dict[str, Any]) -> PeekedMessage:
         is_truncated=found["is_truncated"] is True,
         where=_text(found["where"]),
         due=None if due_ns is None else datetime.fromtimestamp(_whole(due_ns) / SECOND_NS, UTC),
+    )
+
+
+def read_redrive(nsqd: str, found: dict[str, Any]) -> Redrive:
+    """/channel/redrive."""
+    return Redrive(
+        nsqd=nsqd,
+        state=_text(found["state"]),
+        **_counts(found, "moved", "left"),
+        error=_text(found["error"]),
     )
 
 
@@ -500,7 +527,45 @@ class Admin(Resource):
         """Queue it at once."""
         return await self._change_deferred("/channel/deferred/run", topic, channel, id)
 
+    # -- dead letters
+
+    async def redrive(
+        self,
+        topic: str,
+        channel: str,
+        *,
+        rate: float = 0,
+        limit: int = 0,
+        contains: str | bytes = "",
+        source_channel: str = "",
+    ) -> list[Redrive]:
+        """Begin to send a channel's dead letters back to it: at each nsqd `rate` messages a second, `limit` of them
+        (0: all) with this text in the body. `source_channel`: of their topic, if it has several.
+
+        RefusedError: REDRIVE_RUNNING, NO_DEAD_LETTERS. UnsupportedError: NSQ's own nsqd cannot.
+        """
+        wanted = {"rate": f"{rate:g}", "limit": f"{limit:d}", "from": source_channel}
+        return await self._redrive("POST", "", topic, channel, filter=contains, **wanted)
+
+    async def redrives(self, topic: str, channel: str) -> list[Redrive]:
+        """How far the last one is, at each nsqd that began one."""
+        return await self._redrive("GET", "", topic, channel)
+
+    async def cancel_redrive(self, topic: str, channel: str) -> list[Redrive]:
+        """End it; what was moved stays where it is."""
+        return await self._redrive("POST", "/cancel", topic, channel)
+
     # -- how
+
+    async def _redrive(
+        self, method: str, path: str, topic: str, channel: str, **more: str | bytes
+    ) -> list[Redrive]:
+        names = {"topic": _check_topic(topic), "channel": _check_channel(channel)}
+        nodes = _check_found(await self._nodes(topic), topic)
+        path = f"/channel/redrive{path}"
+        asks = [node.get if method == "GET" else node.post for node in nodes]
+        answers = await _gather(nodes, [ask(path, **names, **more) for ask in asks])
+        return [read_answer_of(nsqd, answer, read_redrive) for nsqd, answer in answers]
 
     async def _change_deferred(self, path: str, topic: str, channel: str, id: bytes) -> list[str]:
         if not isinstance(id, bytes) or len(id) != ID_SIZE:

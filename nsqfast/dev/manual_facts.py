@@ -242,6 +242,22 @@ Without --channel it is a table on a terminal; with --json it prints one object 
     see_also=("nsqfast-nsqadmin",),
 )
 
+_REDRIVE = Facts(
+    "send dead letters back to the channel that they died in",
+    """\
+Each nsqd moves its own, by itself: a restart of it goes on. The program waits until all are done, and prints a line for
+each; told to stop it says that they go on.
+""",
+    {
+        "All of them, a hundred a second": "nsqfast-redrive --topic=orders --channel=shipping --rate=100 \\\n"
+        "    --lookupd-http-address=127.0.0.1:4161",
+        "Those of one user": "nsqfast-redrive --topic=orders --channel=shipping --filter='\"user\": 17' \\\n"
+        "    --nsqd-http-address=127.0.0.1:4151",
+    },
+    signals={"SIGTERM, SIGINT": "Do not wait any more; --cancel ends what is running."},
+    see_also=("nsqfast-nsqd", "nsqfast-nsqadmin"),
+)
+
 _TAIL = Facts(
     "print messages",
     """\
@@ -333,6 +349,7 @@ FACTS = {
     "nsqfast-completion": _COMPLETION,
     "nsqfast-nsq-spool": _SPOOL,
     "nsqfast-nsq-stat": _STAT,
+    "nsqfast-redrive": _REDRIVE,
     "nsqfast-nsq-tail": _TAIL,
     "nsqfast-nsq-to-file": _NSQ_TO_FILE,
     "nsqfast-nsq-to-http": _TO_HTTP,

@@ -7,6 +7,7 @@ FLAGS = {
     "nsqfast-nsqlookupd": [],
     "nsqfast-nsqadmin": ["--lookupd-http-address=127.0.0.1:1"],
     "nsqfast-nsq-to-file": ["--topic=t", NOWHERE],
+    "nsqfast-redrive": ["--topic=t", "--channel=c", "--nsqd-http-address=127.0.0.1:1"],
     "nsqfast-replay": [NOWHERE, "archive.log"],
     "nsqfast-bench": ["pub", "--topic=t"],
     "nsqfast-nsq-to-http": ["--topic=t", NOWHERE, "--post=http://127.0.0.1:1/"],

@@ -21,6 +21,7 @@ _TOOLS = {
     "nsqfast-nsq-to-file": "nsqfast.tools.nsq_to_file.options",
     "nsqfast-nsq-to-http": "nsqfast.tools.nsq_to_http.options",
     "nsqfast-nsq-to-nsq": "nsqfast.tools.nsq_to_nsq.main",
+    "nsqfast-redrive": "nsqfast.tools.redrive.options",
     "nsqfast-replay": "nsqfast.tools.replay.options",
     "nsqfast-run": "nsqfast.app.options",
     "nsqfast-to-nsq": "nsqfast.tools.to_nsq.main",

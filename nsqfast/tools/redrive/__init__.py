@@ -1,0 +1,1 @@
+"""nsqfast-redrive: dead letters go back to the channel that they died in."""
