@@ -5,8 +5,8 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from nsqfast.tools.redrive.options import Options, parse
 from nsqfast.net.secret_file import read_secret
+from nsqfast.tools.redrive.options import Options, parse
 from nsqfast.tools.shared.options import AUTH_SECRET_VARIABLE
 from nsqfast.tools.shared.program import ToolError, run, set_up_log
 
