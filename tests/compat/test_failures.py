@@ -1,4 +1,4 @@
-"""Policies on failures with the clients that people have: go-nsq, in Go's nsq_to_http, and pynsq, which know nothing."""
+"""Policies on failures with clients that know nothing of them: go-nsq, in Go's nsq_to_http, and pynsq."""
 
 import importlib.util
 import json
