@@ -161,7 +161,7 @@ cdef class ClientConnection:
         return 0
 
     cdef int on_error(self, str text) except -1:
-        """All errors except those of FIN, REQ and TOUCH end the connection; nsqd is about to close it."""
+        """All errors except those of FIN, REQ, REJ and TOUCH end the connection; nsqd is about to close it."""
         self.fail(RefusedError(text))
         return 0
 

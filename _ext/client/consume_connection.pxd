@@ -26,6 +26,7 @@ cdef class Message:
 
     cdef bint answer(self) except -1
     cdef bint send_finish(self) except -1
+    cdef bint hand_over(self, str reason) except -1
 
 
 cdef class ConsumeConnection(ClientConnection):
@@ -37,6 +38,8 @@ cdef class ConsumeConnection(ClientConnection):
     cdef Py_ssize_t room_at     # tell the owner when so few are in flight; -1 = do not
     cdef public Py_ssize_t rdy  # as nsqd knows it
     cdef public str address     # of the nsqd, as it was dialled
+    cdef public bint may_reject # it takes REJ, and reasons behind REQ
+    cdef public int attempts_max       # 0 = no limit here
     cdef readonly int64_t received
     cdef readonly int64_t message_ns   # when the last message came, monotonic; 0 = none came
     cdef readonly bint is_leaving      # further messages are handed back
@@ -44,6 +47,7 @@ cdef class ConsumeConnection(ClientConnection):
     cdef int command(self, const char *name, Py_ssize_t size, const char *identity, bytes tail) except -1
     cdef Py_ssize_t tell_run(self, bytes name, bytes identities, bytes chosen, Py_ssize_t first, Py_ssize_t last,
                              bytes tail, bint is_answer) except -1
+    cdef int requeue_refused(self, str text) except -1
     cdef int leave_flight(self, Py_ssize_t count) except -1
     cdef int forget(self, Message message) except -1
 
@@ -58,16 +62,18 @@ cdef class MessageQueue:
     cdef object owner           # is told of give-ups, failures, successes in backoff, room, refused answers
     cdef list queue             # Messages; None where one was taken
     cdef Py_ssize_t start
-    cdef int attempts_max       # 0 = no limit
+    cdef int attempts_max       # 0 = no limit; each connection may have its own
     cdef int64_t requeue_delay_ms
     cdef int64_t requeue_delay_ms_max
     cdef public bint reports_success   # while in backoff
+    cdef public bint moves_rejected    # the owner has a place for what is rejected, where nsqd offers none
     cdef Columns columns        # for arrays instead of messages
     cdef Py_ssize_t columns_count_max
     cdef list blocks            # full Columns
     cdef readonly int64_t received
     cdef readonly int64_t finished
     cdef readonly int64_t requeued
+    cdef readonly int64_t rejected
     cdef readonly int64_t touched
     cdef readonly int64_t forgotten    # messages that the program freed without an answer
     cdef readonly int64_t dropped      # messages whose connection broke before they were taken

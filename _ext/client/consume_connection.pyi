@@ -1,9 +1,11 @@
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, Self, final
+from typing import Any, Final, Self, final
 
 from nsqfast._ext.client.columns import Taken
 from nsqfast._ext.client.connection import ClientConnection
+
+NO_PLACE: Final[str]
 
 @final
 class Next:
@@ -30,8 +32,13 @@ class Message:
     def is_kept(self) -> bool: ...
     @property
     def is_answerable(self) -> bool: ...
+    @property
+    def is_rejectable(self) -> bool: ...
     def finish(self) -> bool: ...
-    def requeue(self, delay_s: float | None = None, *, backoff: bool = True) -> bool: ...
+    def requeue(
+        self, delay_s: float | None = None, *, backoff: bool = True, reason: str = ""
+    ) -> bool: ...
+    def reject(self, reason: str = "") -> bool: ...
     def touch(self) -> bool: ...
     def keep(self) -> None: ...
     def discard(self) -> bool: ...
@@ -39,6 +46,8 @@ class Message:
 class ConsumeConnection(ClientConnection):
     rdy: int
     address: str
+    may_reject: bool
+    attempts_max: int
     def __init__(
         self, loop: asyncio.AbstractEventLoop, on_closed: Callable[[Any], None], inbox: MessageQueue
     ) -> None: ...
@@ -61,6 +70,7 @@ class ConsumeConnection(ClientConnection):
 @final
 class MessageQueue:
     reports_success: bool
+    moves_rejected: bool
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
@@ -75,6 +85,8 @@ class MessageQueue:
     def finished(self) -> int: ...
     @property
     def requeued(self) -> int: ...
+    @property
+    def rejected(self) -> int: ...
     @property
     def touched(self) -> int: ...
     @property

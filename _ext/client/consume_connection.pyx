@@ -7,24 +7,41 @@ That list is used for TOUCH, and for handing messages back at a graceful stop.
 cimport cython
 from libc.string cimport memcpy
 
+import re
 from collections import deque
 
 from nsqfast._ext.core.clock cimport monotonic_ns
 from nsqfast._ext.core.limits cimport FORGOTTEN_MAX, MESSAGE_HEADER_SIZE, MESSAGE_ID_SIZE
 from nsqfast._ext.core.message cimport get_be16, get_be64
-from nsqfast.errors import ClosedError
+from nsqfast.errors import ClosedError, OptionsError
 
 cdef extern from "Python.h":
     Py_ssize_t PY_SSIZE_T_MAX
 
 cdef enum:
     QUEUE_GAP_MAX = 1024
+    REASON_SIZE_MAX = 256  # nsqfast-nsqd keeps no more
 
 cdef bytes NEWLINE = b"\n"
-# Errors that answer FIN, REQ or TOUCH and do not end the connection (spec nsqd-tcp §6).
-cdef tuple LATE = ("E_FIN_FAILED", "E_REQ_FAILED", "E_TOUCH_FAILED")
+NO_PLACE = "reject needs nsqfast-nsqd or dead_letter_topic"
+# Errors that answer FIN, REQ, REJ or TOUCH and do not end the connection (spec nsqd-tcp §6).
+cdef tuple LATE = ("E_FIN_FAILED", "E_REQ_FAILED", "E_REJ_FAILED", "E_TOUCH_FAILED")
+# What ends the first line, and what may not be in it: it would end the command, or steer a terminal that shows it.
+cdef object LINE_END = re.compile("[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
+cdef object CONTROL = re.compile("[\0-\x1f\x7f-\x9f]")
 # A task that never waits, because there is always an item, lets the loop run after this long.
 cdef int64_t TURN_NS = 5000000
+
+
+cdef bytes parameter_of(str reason):
+    """The first line of a reason with a space before it, as the last parameter of a command; empty without one."""
+    cdef bytes line
+    # No character has less than a byte, so the rest would be cut off below.
+    reason = LINE_END.split(reason.lstrip()[:REASON_SIZE_MAX], 1)[0]
+    line = CONTROL.sub(" ", reason).strip().encode("utf-8", "replace")
+    if len(line) > REASON_SIZE_MAX:
+        line = line[:REASON_SIZE_MAX].decode("utf-8", "ignore").encode()  # no half of a character
+    return b" " + line if line else b""
 
 
 @cython.final
@@ -70,7 +87,7 @@ cdef class Next:
 @cython.no_gc
 @cython.freelist(1024)
 cdef class Message:
-    """One delivery. It is answered once, by `finish` or `requeue`; these do not wait, as nsqd sends no reply.
+    """One delivery. It is answered once, by `finish`, `requeue` or `reject`; these do not wait, as nsqd sends no reply.
 
     They return whether the answer was sent: not if there was one before, nor if the connection broke, after which nsqd
     delivers the message again.
@@ -93,6 +110,11 @@ cdef class Message:
     def is_answerable(self):
         """Whether an answer would be sent now."""
         return not self.is_answered and self.connection.is_open
+
+    @property
+    def is_rejectable(self):
+        """Whether `reject` has a place for it: its nsqd offers that, or its consumer has a dead_letter_topic."""
+        return self.connection.may_reject or self.connection.inbox.moves_rejected
 
     @property
     def nsqd(self):
@@ -136,11 +158,11 @@ cdef class Message:
         self.connection.command(b"FIN ", 4, self.identity, NEWLINE)
         return True
 
-    def requeue(self, delay_s=None, *, bint backoff=True):
+    def requeue(self, delay_s=None, *, bint backoff=True, str reason not None=""):
         """Send REQ: nsqd delivers it again after so long; None = default_requeue_delay × attempts, at most
         max_requeue_delay.
 
-        With `backoff` the consumer slows down, if it may.
+        With `backoff` the consumer slows down, if it may. `reason`: why it failed, for nsqfast-nsqd, which keeps it.
         """
         cdef MessageQueue inbox = self.connection.inbox
         cdef int64_t delay_ms
@@ -157,7 +179,49 @@ cdef class Message:
         if not self.answer():
             return False
         inbox.requeued += 1
-        self.connection.command(b"REQ ", 4, self.identity, b" %d\n" % delay_ms)
+        if reason and self.connection.may_reject:
+            self.connection.command(b"REQ ", 4, self.identity, b" %d%s\n" % (delay_ms, parameter_of(reason)))
+        else:
+            self.connection.command(b"REQ ", 4, self.identity, b" %d\n" % delay_ms)
+        return True
+
+    def reject(self, str reason not None=""):
+        """Send REJ: it is never delivered again, and nsqd puts it into the channel's dead-letter topic at once.
+
+        An nsqd that does not offer that: the consumer publishes its body to `dead_letter_topic`, and finishes it then;
+        OptionsError if it has none. To the consumer's backoff it is neither success nor failure.
+        """
+        cdef ConsumeConnection connection = self.connection
+        cdef MessageQueue inbox = connection.inbox
+        if not self.is_rejectable:
+            raise OptionsError(NO_PLACE)
+        if self.is_answered:
+            return False
+        if not connection.may_reject:
+            return self.hand_over(reason)
+        if inbox.reports_success:
+            inbox.owner.on_neutral()
+        if not self.answer():
+            return False
+        inbox.rejected += 1
+        connection.command(b"REJ ", 4, self.identity, parameter_of(reason) + NEWLINE)
+        return True
+
+    cdef bint hand_over(self, str reason) except -1:
+        """Have the consumer move it. A copy takes its place meanwhile, as the program can answer it no more."""
+        cdef Message copy
+        if not self.connection.is_open:
+            return self.answer()
+        copy = Message.__new__(Message)
+        self.is_answered = True
+        unlink(self)
+        append(self.connection, copy)
+        copy.timestamp_ns = self.timestamp_ns
+        copy.attempts = self.attempts
+        copy.since_ns = self.since_ns
+        memcpy(copy.identity, self.identity, MESSAGE_ID_SIZE)
+        copy.body = self.body
+        self.connection.inbox.owner.on_rejected(copy, reason)
         return True
 
     def touch(self):
@@ -206,13 +270,14 @@ cdef class ConsumeConnection(ClientConnection):
         self.inbox = inbox
         self.address = ""
         self.room_at = -1
+        self.attempts_max = inbox.attempts_max
         self.forgotten = set()
 
     cdef int on_message(self, const char *data, Py_ssize_t size) except -1:
         cdef MessageQueue inbox = self.inbox
         cdef Message message
         cdef int attempts = get_be16(data + 8)
-        cdef bint is_hopeless = 0 < inbox.attempts_max < attempts
+        cdef bint is_hopeless = 0 < self.attempts_max < attempts
         if self.is_leaving:
             return self.command(b"REQ ", 4, data + 10, b" 0\n")
         if self.forgotten:
@@ -242,10 +307,21 @@ cdef class ConsumeConnection(ClientConnection):
             # It is no answer then.
             self.inbox.finished -= text.startswith("E_FIN")
             self.inbox.requeued -= text.startswith("E_REQ")
+            if text.startswith("E_REJ"):
+                self.inbox.rejected -= 1
+                self.requeue_refused(text)
             self.inbox.touched -= text.startswith("E_TOUCH")
             self.inbox.owner.on_late(self, text)
             return 0
         return ClientConnection.on_error(self, text)
+
+    cdef int requeue_refused(self, str text) except -1:
+        """Give back what nsqd had no place for, as it is in flight until then: a message of a dead-letter topic."""
+        cdef bytes identity = text[len("E_REJ_FAILED REJ "):][:MESSAGE_ID_SIZE].encode("ascii", "replace")
+        if len(identity) < MESSAGE_ID_SIZE or not text.endswith(" it is a dead letter"):
+            return 0
+        self.inbox.requeued += 1
+        return self.command(b"REQ ", 4, identity, b" %d\n" % self.inbox.delay_ms(1))
 
     cdef int after_read(self) except -1:
         return self.inbox.wake()

@@ -15,7 +15,7 @@ from nsqfast.client.backoff import BackoffRule
 from nsqfast.client.callbacks import is_coroutine_function
 from nsqfast.client.config import Config
 from nsqfast.client.envelope import split_headers
-from nsqfast.client.failures import GivingUp
+from nsqfast.client.failures import GivingUp, OnFailure
 from nsqfast.client.lifetime import Logger
 from nsqfast.client.message import Message
 from nsqfast.client.middleware import Middleware
@@ -37,6 +37,7 @@ class ConsumerOptions(TypedDict, total=False):
     auto_touch: bool
     giving_up: GivingUp | None
     dead_letter_topic: str | None
+    on_failure: OnFailure | None
     backoff: BackoffRule
     choose_nodes: ChooseNodes
     decoder: Decoder[Any] | None

@@ -148,7 +148,7 @@ class Config:
     backoff_strategy: str = text("exponential", ("", *STRATEGIES))
     max_backoff_duration: Duration = duration("2m", "0s", "60m")
     backoff_multiplier: Duration = duration("1s", "0s", "60m")
-    max_attempts: int = number(5, high=ATTEMPTS_MAX)
+    max_attempts: int = number(NotGiven(5), high=ATTEMPTS_MAX)
     low_rdy_idle_timeout: Duration = duration("10s", "1s", "5m")
     low_rdy_timeout: Duration = duration("30s", "1s", "5m")
     rdy_redistribute_interval: Duration = duration("5s", "1ms", "5s")
@@ -256,6 +256,11 @@ class Config:
     def is_max_in_flight_given(self) -> bool:
         """Whether somebody set it; if not, the way of consuming may choose a value."""
         return not isinstance(self.max_in_flight, NotGiven)
+
+    @property
+    def is_max_attempts_given(self) -> bool:
+        """Whether somebody set it; if not, an nsqd that has rules of its own decides when a message dies."""
+        return not isinstance(self.max_attempts, NotGiven)
 
 
 def _is_duration(field: dataclasses.Field[Any]) -> bool:

@@ -26,7 +26,7 @@ from nsqfast.streams.deflate import Deflate
 from nsqfast.streams.tls import TlsStream
 from nsqfast.version import __version__
 from nsqfast.wire.gotext import os_error
-from nsqfast.wire.protocol import MAGIC_V2, TELLS_IDS
+from nsqfast.wire.protocol import MAGIC_V2, MAY_REJECT, TELLS_IDS
 
 L = TypeVar("L", bound=ClientConnection)
 
@@ -59,6 +59,7 @@ class Features:
     auth_required: bool = False
     version: str = ""
     tells_ids: bool = False
+    may_reject: bool = False
 
     @property
     def name(self) -> str:
@@ -160,7 +161,8 @@ async def _introduce(
     connection: ClientConnection, address: str, config: Config, context: ssl.SSLContext | None
 ) -> Features:
     connection.tell(MAGIC_V2)
-    reply = await connection.ask(_sized(b"IDENTIFY\n", identity(config)), block_after=True)
+    told = identity(config, rejects=isinstance(connection, ConsumeConnection))
+    reply = await connection.ask(_sized(b"IDENTIFY\n", told), block_after=True)
     if not reply.startswith(b"{"):
         connection.proceed()  # an old broker that negotiates nothing
         if context is not None:
@@ -180,8 +182,8 @@ async def _introduce(
     return features
 
 
-def identity(config: Config) -> bytes:
-    """The JSON of IDENTIFY, with every key as go-nsq sends it."""
+def identity(config: Config, *, rejects: bool) -> bytes:
+    """The JSON of IDENTIFY, with every key as go-nsq sends it, and what nsqfast-nsqd may be asked for."""
     return orjson.dumps(
         {
             "client_id": config.client_id,
@@ -200,6 +202,7 @@ def identity(config: Config) -> bytes:
             "output_buffer_timeout": milliseconds(config.output_buffer_timeout),
             "msg_timeout": milliseconds(config.msg_timeout),
             TELLS_IDS: True,
+            **({MAY_REJECT: True} if rejects else {}),
         }
     )
 
@@ -221,6 +224,7 @@ def read_features(reply: bytes) -> Features:
         **_counts(answer, max_rdy_count="max_rdy_count", msg_timeout_ms="msg_timeout"),
         **_switches(answer, "tls_v1", "deflate", "snappy", "auth_required"),
         tells_ids=_switches(answer, TELLS_IDS).get(TELLS_IDS, False),
+        may_reject=_switches(answer, MAY_REJECT).get(MAY_REJECT, False),
     )
 
 

@@ -18,7 +18,7 @@ from nsqfast.client.callbacks import check_handler
 from nsqfast.client.config import Config
 from nsqfast.client.connection import dial, make_consumer_connection, prepare, subscribe
 from nsqfast.client.discovery import Discovery
-from nsqfast.client.failures import Failures, GivingUp
+from nsqfast.client.failures import Failures, GivingUp, OnFailure
 from nsqfast.client.flow import CLOSE_WAIT_TIMEOUT_S, Flow, Subscription
 from nsqfast.client.lifetime import Logger, Resource, stopped_by_signals, warn_of_other_consumer
 from nsqfast.client.loop_watch import watch_loop
@@ -53,6 +53,10 @@ class Consumer(Resource, Generic[Value]):
     one of these is given; if it fails, the message is requeued instead.
     dead_letter_topic: where to publish its body, on the same nsqd, before it is finished.
     giving_up: called with the message before it is finished.
+    If none of the three is given, an nsqfast-nsqd decides when a message dies, by its policies.
+
+    on_failure: called with a message and what its handler raised; returns why it failed, as nsqfast-nsqd keeps it, or
+    None for the class and the first line of the exception.
 
     auto_touch: touch messages in flight before they time out, until they are answered.
     backoff: when failures pause the consumer. "share": when half of the last 16 messages failed, or more; "nsq": at
@@ -76,6 +80,7 @@ class Consumer(Resource, Generic[Value]):
         auto_touch: bool = False,
         giving_up: GivingUp | None = None,
         dead_letter_topic: str | None = None,
+        on_failure: OnFailure | None = None,
         backoff: BackoffRule = "share",
         choose_nodes: ChooseNodes = list,
         decoder: Decoder[Value] | None = None,
@@ -89,7 +94,7 @@ class Consumer(Resource, Generic[Value]):
         direct, self._config = read_nsqd(direct, Config.given(config))
         self._context = prepare(self._config, self._log)
         self.failures = Failures(
-            topic, self.name, self._config, self._log, giving_up, dead_letter_topic
+            topic, self.name, self._config, self._log, giving_up, dead_letter_topic, on_failure
         )
         self._rule = check_rule(backoff)
         discovery = Discovery(lookups, topic, self._config, self._log)
@@ -129,10 +134,12 @@ class Consumer(Resource, Generic[Value]):
             self._rule,
             self._log,
             self.name,
-            self._give_up,
+            self.failures.begin_to_give_up,
+            self.failures.begin_to_move,
             is_held=self._is_paused,
         )
         self._inbox = self._flow.inbox
+        self._inbox.moves_rejected = self.failures.has_dead_letter_topic
         if self._is_stop_requested:
             self._leave()
             return
@@ -186,6 +193,7 @@ class Consumer(Resource, Generic[Value]):
             await self._flow.wait_idle(grace_s)
         if self._workers is not None:
             await self._workers.stop()
+        self.failures.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for batch in list(self._batches):
             batch.requeue()
@@ -202,9 +210,6 @@ class Consumer(Resource, Generic[Value]):
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
-
-    def _give_up(self, message: Message) -> None:
-        self._spawn(self.failures.give_up(message))
 
     def _ready(self) -> MessageQueue:
         """For methods that also work on a stopped consumer."""
@@ -233,6 +238,10 @@ class Consumer(Resource, Generic[Value]):
         make = make_consumer_connection(self._ready(), closed)
         connection, features = await dial(address, self._config, self._context, make)
         connection.address = address
+        connection.may_reject = features.may_reject
+        connection.attempts_max = self.failures.attempts_max(
+            address, may_reject=features.may_reject
+        )
         await subscribe(connection, self._topic, self._channel)
         timeout_s = features.msg_timeout_ms / 1000
         flow.add(
@@ -453,5 +462,9 @@ class Consumer(Resource, Generic[Value]):
     def stats(self) -> ConsumerStats:
         """Counts so far, and the current state."""
         return consumer_stats(
-            self._ready(), self._steer(), self._nodes.reconnectors, self.failures.given_up
+            self._ready(),
+            self._steer(),
+            self._nodes.reconnectors,
+            self.failures.given_up,
+            self.failures.moved,
         )

@@ -140,6 +140,7 @@ class Flow:
         log: Logger,
         name: str,
         give_up: Callable[[Message], None],
+        move: Callable[[Message, str], None],
         *,
         is_held: bool = False,
     ) -> None:
@@ -148,6 +149,7 @@ class Flow:
         self._log = log
         self._name = name
         self._give_up = give_up
+        self._move = move
         self._repeated = RepeatedLines(log, name)
         self._forgotten = 0  # as of the last look
         self._backoff_since_s = 0.0  # when it began, by the loop's clock
@@ -332,12 +334,19 @@ class Flow:
         self._act(self.backoff.neutral())
 
     def on_late(self, _connection: ConsumeConnection, text: str) -> None:
-        """nsqd had already given the message to another consumer."""
-        self._log.warning("%s: an answer came too late: %s", self._name, text)
+        """nsqd had already given the message to another consumer, or has no place for what was rejected."""
+        if text.endswith(" it is a dead letter"):
+            self._log.warning("%s: requeued, for it was not rejected: %s", self._name, text)
+        else:
+            self._log.warning("%s: an answer came too late: %s", self._name, text)
 
     def on_hopeless(self, message: Message) -> None:
         """A message has used up its attempts."""
         self._give_up(message)
+
+    def on_rejected(self, message: Message, reason: str) -> None:
+        """A message was rejected, which its nsqd does not offer."""
+        self._move(message, reason)
 
     # -- backoff
 

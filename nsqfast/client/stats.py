@@ -40,6 +40,7 @@ class ConsumerStats:
     received: int
     finished: int
     requeued: int
+    rejected: int
     touched: int
     given_up: int
     dropped: int  # their connection broke before the program took them; nsqd delivers them again
@@ -51,7 +52,11 @@ class ConsumerStats:
 
 
 def consumer_stats(
-    inbox: MessageQueue, flow: Flow, reconnectors: Mapping[str, Reconnector], given_up: int
+    inbox: MessageQueue,
+    flow: Flow,
+    reconnectors: Mapping[str, Reconnector],
+    given_up: int,
+    moved: int,
 ) -> ConsumerStats:
     """The figures of a consumer that has begun."""
     connections = {
@@ -61,6 +66,7 @@ def consumer_stats(
         received=inbox.received,
         finished=inbox.finished,
         requeued=inbox.requeued,
+        rejected=inbox.rejected + moved,
         touched=inbox.touched,
         given_up=given_up,
         dropped=inbox.dropped,

@@ -300,7 +300,7 @@ def test_a_batch_that_fails_in_part():
         def __init__(self, name):
             self.name = name
 
-        def requeue(self, delay_s, *, backoff):
+        def requeue(self, delay_s, *, backoff, reason):
             said.append((self.name, backoff))
 
         is_answerable = True

@@ -14,6 +14,7 @@ from nsqfast._ext.client.consume_connection import Message as AsyncMessage
 from nsqfast.client.backoff import BackoffRule
 from nsqfast.client.callbacks import check_handler, is_coroutine_function
 from nsqfast.client.config import Config
+from nsqfast.client.failures import OnFailure
 from nsqfast.client.lifetime import Logger, stopped_by_signals
 from nsqfast.client.middleware import Middleware, around_handling
 from nsqfast.client.payload import Decoder, choose_call
@@ -42,7 +43,8 @@ NOT_AWAITED = "nsqfast.client.sync runs no coroutines, as {} {!r} needs: write `
 class Consumer(Owner, Generic[Value]):
     """See nsqfast.client.Consumer. Connects at the first use; its end hands back unanswered messages.
 
-    `giving_up` and `choose_nodes` are called in a thread of their own, which may use this consumer.
+    `giving_up` and `choose_nodes` are called in a thread of their own, which may use this consumer; `on_failure` is
+    called in the thread of the handler.
     """
 
     kind: ClassVar[str] = "consumer"
@@ -58,6 +60,7 @@ class Consumer(Owner, Generic[Value]):
         auto_touch: bool = False,
         giving_up: Handler | None = None,
         dead_letter_topic: str | None = None,
+        on_failure: OnFailure | None = None,
         backoff: BackoffRule = "share",
         choose_nodes: ChooseNodes | None = None,
         decoder: Decoder[Value] | None = None,
@@ -86,6 +89,7 @@ class Consumer(Owner, Generic[Value]):
                 auto_touch=auto_touch,
                 giving_up=give_up if giving_up is not None else None,
                 dead_letter_topic=dead_letter_topic,
+                on_failure=on_failure,
                 backoff=backoff,
                 choose_nodes=choose if choose_nodes is not None else list,
                 logger=logger,

@@ -9,6 +9,7 @@ from nsqfast.client.config import check_delay_s
 from nsqfast.client.delayed import CANCEL, RUN
 from nsqfast.client.message import MessageList
 from nsqfast.client.sync.loop_thread import LoopThread, run_on_loop
+from nsqfast.errors import OptionsError
 
 if TYPE_CHECKING:
     import nsqfast.client.batch as batch_module
@@ -62,13 +63,28 @@ class Message:
         """FIN: the message is done."""
         return self._answer(self._message.finish)
 
-    def requeue(self, delay_s: float | None = None, *, backoff: bool = True) -> bool:
-        """REQ: deliver it again after this delay; None = default_requeue_delay × attempts."""
+    @property
+    def is_rejectable(self) -> bool:
+        return self._message.is_rejectable
+
+    def requeue(
+        self, delay_s: float | None = None, *, backoff: bool = True, reason: str = ""
+    ) -> bool:
+        """REQ: deliver it again after this delay; None = default_requeue_delay × attempts. reason: why it failed."""
+        _check_reason(reason)
         delay_s = (
             None if delay_s is None else check_delay_s(delay_s)
         )  # raises here, not on the loop
         message = self._message
-        return self._answer(lambda: message.requeue(delay_s, backoff=backoff))
+        return self._answer(lambda: message.requeue(delay_s, backoff=backoff, reason=reason))
+
+    def reject(self, reason: str = "") -> bool:
+        """REJ: it is never delivered again, and goes to the dead letters at once; OptionsError: there is no place."""
+        _check_reason(reason)
+        if not self._message.is_rejectable:
+            raise OptionsError(inbox.NO_PLACE)
+        message = self._message
+        return self._answer(lambda: message.reject(reason))
 
     def _answer(self, send: Callable[[], object]) -> bool:
         is_sent = self._message.is_answerable and not self.is_answered
@@ -84,6 +100,12 @@ class Message:
     def keep(self) -> None:
         """Do not take the handler's return as the answer; somebody else answers later."""
         self.is_kept = True
+
+
+def _check_reason(reason: object) -> None:
+    """Raise here, and not on the loop."""
+    if not isinstance(reason, str):
+        raise TypeError(f"a reason is a text, not {reason!r:.80}")
 
 
 class Batch(MessageList[Message]):
