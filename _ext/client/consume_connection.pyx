@@ -318,7 +318,7 @@ cdef class ConsumeConnection(ClientConnection):
     cdef int requeue_refused(self, str text) except -1:
         """Give back what nsqd had no place for, as it is in flight until then: a message of a dead-letter topic."""
         cdef bytes identity = text[len("E_REJ_FAILED REJ "):][:MESSAGE_ID_SIZE].encode("ascii", "replace")
-        if len(identity) < MESSAGE_ID_SIZE or not text.endswith(" it is a dead letter"):
+        if len(identity) < MESSAGE_ID_SIZE or not identity.isalnum() or not text.endswith(" it is a dead letter"):
             return 0
         self.inbox.requeued += 1
         return self.command(b"REQ ", 4, identity, b" %d\n" % self.inbox.delay_ms(1))
