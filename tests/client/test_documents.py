@@ -4,6 +4,7 @@ import ast
 import asyncio
 import importlib
 import inspect
+import json
 import re
 import signal
 import subprocess
@@ -14,7 +15,8 @@ import pytest
 
 from nsqfast.client import Config, Producer
 from support.server import ROOT, start_nsqd
-from support.web import topic_stats
+from support.waiting import until
+from support.web import get, post, request, topic_stats
 
 TEXT = (ROOT / "docs" / "CLIENT.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
@@ -74,6 +76,33 @@ async def test_delayed_jobs_as_documented(ours, topic):
     await eval(top_level(block), names)
     assert len(names["kept"]) == 3
     assert topic_stats(ours.http, topic)["depth"] == 1  # what was queued has no channel
+
+
+async def test_messages_that_fail_as_documented(ours, topic):
+    block = block_with("message.reject")
+    block = block.replace("127.0.0.1:4150", "{}:{}".format(*ours.tcp)).replace("orders", topic)
+    policy = {"topic": f"^{topic}$", "definition": {"max_failures": 1}}
+    request(ours.http, "PUT", f"/policies/{topic}", json.dumps(policy).encode())
+    for body in (b"{}", b"no JSON", b'{"user": "x"}'):
+        post(ours.http, f"/pub?topic={topic}", body)
+
+    async def ship(order):
+        return {}[order["user"]]
+
+    def errors():
+        found = get(ours.http, f"/topic/peek?topic={topic}.shipping.dead").json()
+        letters = found.get("messages", [])
+        return {each["body"]: each["death"]["error"] for each in letters if "death" in each}
+
+    running = asyncio.create_task(eval(top_level(block), {"ship": ship}))
+    await until(lambda: len(errors()) == 3)
+    assert errors() == {
+        "{}": "no user",
+        "no JSON": "JSONDecodeError: Expecting value: line 1 column 1 (char 0)",
+        '{"user": "x"}': "no address: 'x'",
+    }
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
 
 
 async def test_administering_as_documented(ours, topic, capsys):

@@ -21,7 +21,7 @@ from support.wire import ERROR, MESSAGE, RESPONSE, encode_frame
 
 FRAME_SIZE_MAX = 1 << 30
 ATTEMPTS_MAX = 3
-GOES_ON = ("E_FIN_FAILED", "E_REQ_FAILED", "E_TOUCH_FAILED")
+GOES_ON = ("E_FIN_FAILED", "E_REQ_FAILED", "E_REJ_FAILED", "E_TOUCH_FAILED")
 CODE = re.compile(r"\w*")
 ID = b"0123456789abcdef"
 PUBLISHES, ASKS = 3, 2
