@@ -27,7 +27,7 @@ import os
 import sys
 import time
 
-from nsqfast import App
+from nsqfast import App, Config
 
 
 def say(text):  # in one piece, also beside another thread
@@ -41,7 +41,8 @@ async def lifespan(app):
     say(f"end {os.getpid()}")
 
 
-app = App(nsqd=os.environ["NSQD"], lifespan=lifespan)
+# A message that ends workers comes no sixth time, which would end all of them.
+app = App(nsqd=os.environ["NSQD"], config=Config(max_attempts=5), lifespan=lifespan)
 
 
 @app.subscribe(os.environ["TOPIC"], "c", type=str, concurrency=4)
