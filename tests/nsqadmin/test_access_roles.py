@@ -29,6 +29,7 @@ ADMIN_READS = {
 VIEWER_READS = {
     *("/", "/topics", "/topics/x", "/topics/x/x", "/nodes", "/nodes/x", "/lookup", "/counter"),
     *("/problems", "/messages", "/topics/x/x/messages", "/topics/x/x/deferred"),
+    *("/topics/x/x/dead", "/ui/dead"),
     *("/ui/live", "/ui/series", "/ui/export", "/ui/messages", "/ui/problems", "/ui/silences"),
     "/metrics",
     *("/api/topics", "/api/topics/x", "/api/topics/x/x", "/api/nodes", "/api/nodes/x"),

@@ -107,6 +107,7 @@ def join_parts(parts: Sequence[NodePart]) -> NodeParts:
     values, rates = np.empty((len(parts), VALUES), np.int64), np.full((len(parts), RATES), np.nan)
     for row, part in enumerate(parts):
         told = part.paused, part.oldest_ms, part.held_ms, part.is_failing
+        told += part.is_refusing, part.has_dead_letters
         values[row] = [*astuple(part.counts), *told]
         if part.rates is not None:
             rates[row] = astuple(part.rates)

@@ -12,7 +12,7 @@ from msgspec import structs
 from nsqfast.net.slices import Slices
 from nsqfast.nsqadmin.cluster.history import known_or_none
 from nsqfast.nsqadmin.cluster.history_tables import Mark
-from nsqfast.nsqadmin.cluster.model import RATES, VALUES, Cluster, Rates, Rows
+from nsqfast.nsqadmin.cluster.model import COUNTS, RATES, VALUES, Cluster, Rates, Rows
 from nsqfast.nsqadmin.cluster.sums import Sums
 
 if TYPE_CHECKING:
@@ -42,13 +42,14 @@ def sum_queues(cluster: Cluster, queues: Sequence[Topic | Channel], names: Seque
     values = np.zeros((len(parts), VALUES), np.int64)
     for row, part in enumerate(parts):
         told = part.paused, part.oldest_ms, part.held_ms, part.is_failing
+        told += part.is_refusing, part.has_dead_letters
         numbers = *structs.astuple(part.counts), *told
         values[row] = numbers
     every = np.arange(len(parts))
     on = np.array([nodes.index(part.node) for part in parts], np.int64)
     rows = Rows(nodes, every, on, values, np.full((len(parts), RATES), np.nan))
     begins = np.cumsum([0, *(len(queue.parts) for queue in queues)])
-    summed = [[*structs.astuple(queue.counts), 0, 0, 0, 0] for queue in queues]
+    summed = [[*structs.astuple(queue.counts), *[0] * (VALUES - COUNTS)] for queue in queues]
     rates = [structs.astuple(queue.rates or Rates(0.0)) for queue in queues]
     return Sums(
         names,

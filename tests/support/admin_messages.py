@@ -9,9 +9,11 @@ from urllib.parse import parse_qs, urlsplit
 
 from nsqfast.nsqadmin.cluster.answers import decode
 from nsqfast.nsqadmin.cluster.client import UpstreamError
+from nsqfast.nsqadmin.messages.dead_letters import NodeRedrive
 from nsqfast.nsqadmin.messages.peek import Peeked
 from support.admin_cluster import AT
 
+LETTERS_COUNT = 37
 ABLE, GO = "10.0.0.1:4151", "10.0.0.2:4151"
 BODIES = (
     b'{"order": 7, "total": 129.90, "customer": {"name": "Ann"}, "items": [{"sku": "a-1", "count": 2}]}',
@@ -51,6 +53,34 @@ def answer_peek(path: str) -> bytes:
     return json.dumps(given | more).encode()
 
 
+def answer_letters() -> bytes:
+    """Three that died in orders/billing, and one of which nothing is known."""
+    messages = [_message(number, body, "ready") for number, body in enumerate(BODIES[:4])]
+    errors = ["KeyError: 'total'\n  in charge()", "KeyError: 'total'", BODIES[3].decode()]
+    for number, error in enumerate(errors):
+        messages[number]["failures"] = 5
+        messages[number]["death"] = {
+            "reason": ("failed", "failed", "rejected")[number],
+            "topic": "orders",
+            "channel": "billing",
+            "failures": 5,
+            "attempts": 6,
+            "client": "billing-1",
+            "error": error,
+            "first_id": f"0a1b2c3d4e5e{number:04x}",
+            "published": int((AT - 900 + number) * 1e9),
+            "died": int((AT - 840 + number) * 1e9),
+        }
+    given = {"taken_at": int(AT * 1e9), "depth": LETTERS_COUNT, "scanned": 4, "next_offset": 4}
+    return json.dumps(given | {"messages": messages}).encode()
+
+
+def answer_redrive() -> bytes:
+    """One that runs."""
+    given = {"rate": 50.0, "limit": 0, "filter": "", "moved": 1200, "left": LETTERS_COUNT}
+    return json.dumps(given | {"state": "running", "begun": int((AT - 24) * 1e9)}).encode()
+
+
 def answer_calendar(path: str) -> bytes:
     """More and more, until the day after, and some much later."""
     count = int(parse_qs(urlsplit(path).query)["count"][0])
@@ -61,7 +91,11 @@ def answer_calendar(path: str) -> bytes:
 def answer(address: str, path: str, kind: type[Any]) -> Any:
     """One node can show messages, one is Go's, and nobody else answers."""
     if address == ABLE:
-        return decode(answer_peek(path) if kind is Peeked else answer_calendar(path), kind)
+        if kind is NodeRedrive:
+            return decode(answer_redrive(), kind)
+        if kind is Peeked:
+            return decode(answer_letters() if ".dead" in path else answer_peek(path), kind)
+        return decode(answer_calendar(path), kind)
     if address == GO:
         raise UpstreamError(f"{address}: got response 404 Not Found", 404)
     raise UpstreamError(f"{address}: connection refused")

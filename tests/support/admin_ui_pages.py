@@ -16,6 +16,7 @@ PAGES = {
     "messages-in-flight": "/topics/orders/billing/messages?state=in_flight",
     "messages-of-topic": "/messages?topic=orders",
     "deferred": "/topics/orders/billing/deferred",
+    "dead": "/topics/orders/billing/dead",
     "nodes": "/nodes",
     "node": "/nodes/10.0.0.1:4151",
     "node-down": "/nodes/10.0.0.3:4151",

@@ -9,9 +9,10 @@ from nsqfast.nsqadmin.cluster.answers import ChannelStats, NsqdStats, TopicStats
 from nsqfast.nsqadmin.cluster.client import UpstreamError
 from nsqfast.nsqadmin.cluster.model import NodeState
 from nsqfast.nsqadmin.messages.calendar import NodeCalendar
+from nsqfast.nsqadmin.messages.dead_letters import NodeRedrive
 from nsqfast.nsqadmin.messages.peek import Peeked
 from nsqfast.nsqadmin.policies import GivenPolicy, NodePolicies
-from support.admin_messages import answer
+from support.admin_messages import LETTERS_COUNT, answer
 
 if TYPE_CHECKING:
     from nsqfast.nsqadmin.cluster.model import Channel, Counts, Topic
@@ -28,13 +29,16 @@ class StillNodes:
 
     async def read(self, address: str, path: str, kind: type[Any]) -> Any:
         """/stats of one topic, its policies, or what waits."""
-        if kind is Peeked or kind is NodeCalendar:
+        if kind in (Peeked, NodeCalendar, NodeRedrive):
             return answer(address, path, kind)
         self._check_up(address, path)
         if kind is NodePolicies:
             return NodePolicies([GivenPolicy("orders", "^orders", None, 0, {"max_bytes": 1 << 30})])
         assert kind is NsqdStats
         names = parse_qs(urlsplit(path).query)
+        if names["topic"][0].endswith(".dead"):
+            letters = TopicStats(names["topic"][0], depth=LETTERS_COUNT, has_dead_letters=True)
+            return NsqdStats([letters])
         topic = self._poller.cluster.topics.get(names["topic"][0])
         wanted = names.get("channel", [""])[0]
         found = None if topic is None else stats_of(topic, address, wanted)
@@ -83,5 +87,6 @@ def channel_on(channel: Channel, node: str) -> ChannelStats | None:
                 counts.deferred_count,
                 client_count=counts.client_count,
                 paused=part.paused,
+                dead_letter_counts={"failed": 1230, "rejected": 7} if counts.backend_depth else {},
             )
     return None

@@ -19,6 +19,10 @@ from nsqfast.nsqadmin.results import Result
 REASONS = {
     "INVALID_ARG_FROM": "it was started anew since then: look again",
     "CLIENT_NOT_FOUND": "it is not connected any more",
+    "REDRIVE_RUNNING": "a redrive of this channel is running there",
+    "NO_REDRIVE": "no redrive is running there",
+    "NO_DEAD_LETTERS": "it has no dead letters of this channel",
+    "MISSING_ARG_FROM": "they wait in several channels there: say in which",
     "DRAIN_NOT_ALLOWED": "it allows no drain here; it has to be started with --http-drain",
     "ADMIN_ADDRESS_ONLY": "it takes this at its --http-admin-address only",
     "INVALID_DEADLINE": "the deadline has to be a duration, for example 30m",

@@ -121,6 +121,8 @@ class PolicyFigures(msgspec.Struct, gc=False):
     pause_when_failing: float | None = None
     pause_window: str = ""
     pause_time: str = ""
+    max_failures: Count | None = None
+    dead_letter_topic: str = ""  # {topic} and {channel} in it stand for the names
 
 
 class ChannelFigures(msgspec.Struct, gc=False):
@@ -139,6 +141,12 @@ class ChannelFigures(msgspec.Struct, gc=False):
     oldest_message_age_ms: int = 0  # this one and the next two only from ours
     longest_held_ms: int = 0
     paused_by_policy: bool = False
+    dead_letter_refusal: str = ""  # why its topic of dead letters takes none; ours only
+
+    @property
+    def is_refusing(self) -> bool:
+        """Whether messages that failed wait, because that topic takes none."""
+        return bool(self.dead_letter_refusal)
 
 
 class ChannelStats(ChannelFigures, gc=False):
@@ -147,8 +155,10 @@ class ChannelStats(ChannelFigures, gc=False):
     zone_local_msg_count: int = 0
     region_local_msg_count: int = 0
     global_msg_count: int = 0
-    policy: PolicyFigures | None = None  # this one and the next only from ours
+    policy: PolicyFigures | None = None  # this one and the next three only from ours
     dropped_count: int = 0
+    dead_letter_topic: str = ""
+    dead_letter_counts: dict[str, Count] = {}  # by reason, since it started
     clients: list[Client] | None = None
     e2e_processing_latency: Percentiles | None = None
 
@@ -163,6 +173,7 @@ class TopicFigures(msgspec.Struct, gc=False):
     message_count: int = 0
     message_bytes: int = NO_SIZE
     paused: bool = False
+    has_dead_letters: bool = False  # ours only
 
 
 class TopicStats(TopicFigures, gc=False):

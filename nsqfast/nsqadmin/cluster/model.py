@@ -69,13 +69,15 @@ class NodePart(msgspec.Struct, frozen=True, gc=False):
     oldest_ms: int = 0
     held_ms: int = 0
     is_failing: bool = False  # a channel's policy pauses it, because its deliveries fail
+    is_refusing: bool = False  # of a channel: the topic of its dead letters takes none
+    has_dead_letters: bool = False  # of a topic
 
 
 # Columns of Rows.values: the fields of Counts, then the other numbers of a NodePart; and of Rows.rates.
 COUNTS, RATES = len(Counts.__struct_fields__), len(Rates.__struct_fields__)
 DEPTH, BACKEND, MESSAGES, IN_FLIGHT, DEFERRED, REQUEUES, TIMEOUTS, CLIENTS = range(COUNTS)
-PAUSED, OLDEST, HELD, FAILING = range(COUNTS, COUNTS + 4)
-VALUES = COUNTS + 4
+PAUSED, OLDEST, HELD, FAILING, REFUSING, LETTERS = range(COUNTS, COUNTS + 6)
+VALUES = COUNTS + 6
 IN, OUT, REQUEUE, TIMEOUT = range(RATES)
 
 
@@ -136,6 +138,8 @@ class NodeParts(msgspec.Struct, frozen=True, gc=False):
                 values[OLDEST],
                 values[HELD],
                 bool(values[FAILING]),
+                bool(values[REFUSING]),
+                bool(values[LETTERS]),
             )
             for node, values, rates in zip(
                 rows.nodes[places].tolist(),

@@ -163,16 +163,20 @@ Names = tuple[str, str, str]  # topic, channel, key of the node
 
 @dataclass(slots=True)
 class Ready:
-    """Of a channel's consumers on a node the sum of their RDY, and who holds messages for longest; None: unknown."""
+    """Of a channel's consumers on a node the sum of their RDY, and who holds messages for longest; None: unknown.
+
+    `letters` is the topic of its dead letters, and why that takes none; '' and '': unknown.
+    """
 
     count: int | None
     asked_s: float  # monotonic; -inf: never
     holder: Client | None = None
+    letters: tuple[str, str] = ("", "")
 
 
 class Probes:
-    """The RDY of consumers that have nothing in flight while messages wait, who has held messages for long, and once a
-    minute what each nsqd says of itself on /metrics, as ours do.
+    """The RDY of consumers that have nothing in flight while messages wait, who has held messages for long, why dead
+    letters are not taken, and once a minute what each nsqd says of itself on /metrics, as ours do.
 
     Without `upstream` nothing is asked, and nothing known.
     """
@@ -263,6 +267,7 @@ class Probes:
     async def _ask_ready(self, upstream: "Upstream", names: Names) -> None:
         topic, channel, node = names
         path = stats_path(topic, channel, with_clients=True)
+        channels: list[ChannelStats] = []
         clients: list[Client] = []
         try:
             stats = await upstream.read(node, path, NsqdStats)
@@ -275,6 +280,9 @@ class Probes:
             sum(client.ready_count for client in clients) if clients else None,
             time.monotonic(),
             max(clients, key=lambda client: client.held_ms, default=None),
+            next(
+                ((each.dead_letter_topic, each.dead_letter_refusal) for each in channels), ("", "")
+            ),
         )
         for known in (self._ready, self._wanted):
             if names in known:

@@ -29,6 +29,7 @@ from nsqfast.nsqadmin.cluster.model import (
     DEPTH,
     IN,
     IN_FLIGHT,
+    LETTERS,
     MESSAGES,
     OUT,
     PAUSED,
@@ -76,10 +77,13 @@ class Figures(NamedTuple):
 
 _channel_numbers = attrgetter(
     *Counts.__struct_fields__,
-    *("paused", "oldest_message_age_ms", "longest_held_ms", "paused_by_policy"),
+    *("paused", "oldest_message_age_ms", "longest_held_ms", "paused_by_policy", "is_refusing"),
 )
-_topic_numbers = attrgetter("depth", "backend_depth", "message_count", "paused", "message_bytes")
-_TOPIC_COLUMNS = [DEPTH, BACKEND, MESSAGES, PAUSED]
+_CHANNEL_COLUMNS = LETTERS  # all before it
+_topic_numbers = attrgetter(
+    *("depth", "backend_depth", "message_count", "paused", "has_dead_letters", "message_bytes")
+)
+_TOPIC_COLUMNS = [DEPTH, BACKEND, MESSAGES, PAUSED, LETTERS]
 
 
 def read_figures(topics: Sequence[TopicFigures]) -> Figures:
@@ -88,12 +92,14 @@ def read_figures(topics: Sequence[TopicFigures]) -> Figures:
     numbers = _read_rows(_topic_numbers, topics, len(_TOPIC_COLUMNS) + 1)
     topic_values = np.zeros((len(topics), VALUES), np.int64)
     topic_values[:, _TOPIC_COLUMNS] = numbers[:, :-1]
+    channel_values = np.zeros((len(channels), VALUES), np.int64)
+    channel_values[:, :_CHANNEL_COLUMNS] = _read_rows(_channel_numbers, channels, _CHANNEL_COLUMNS)
     return Figures(
         [topic.topic_name for topic in topics],
         list(map(len, lists)),
         [channel.channel_name for channel in channels],
         topic_values,
-        _read_rows(_channel_numbers, channels, VALUES),
+        channel_values,
         numbers[:, -1],
     )
 

@@ -14,6 +14,7 @@ from nsqfast.nsqadmin.access.permissions import admin_only, may_see_bodies
 from nsqfast.nsqadmin.access.users import user_of
 from nsqfast.nsqadmin.cluster.model import NodeParts
 from nsqfast.nsqadmin.context import Context
+from nsqfast.nsqadmin.messages import dead_page
 from nsqfast.nsqadmin.messages.bodies import Masks
 from nsqfast.nsqadmin.messages.calendar import LABELS, SCALES, Calendar, ask_calendar
 from nsqfast.nsqadmin.messages.changes import Changes
@@ -177,6 +178,7 @@ def add_routes(app: web.Application, context: Context, site: Site) -> None:
     for page in (MESSAGES, DEFERRED, TOPIC_MESSAGES):
         app.router.add_get(page.route, partial(pages.show, page))
     app.router.add_get("/ui/messages", pages.answer)
+    dead_page.add_routes(app, context, site, masks)
     Changes(context).add_routes(app)
     tails = Tails(context, masks)
     app.router.add_post("/ui/tail", admin_only(tails.serve))

@@ -11,13 +11,13 @@ import functools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Annotated, TypeVar
 from urllib.parse import urlencode
 
 import msgspec
 
 from nsqfast.net.slices import Slices
-from nsqfast.nsqadmin.cluster.answers import UpstreamError
+from nsqfast.nsqadmin.cluster.answers import Count, UpstreamError
 from nsqfast.nsqadmin.cluster.client import Upstream
 from nsqfast.nsqadmin.cluster.model import Node, NodeState
 from nsqfast.nsqadmin.messages.bodies import NOT_ALLOWED, Body, Masks, show_body
@@ -45,6 +45,9 @@ PAGE_SIZE_MAX = 8 << 20
 PIECE_SIZE_MIN = 1024
 HEX_FACTOR = 5
 SEARCHED_SIZE_MAX = 16384  # in the loop, without a thread
+# Of what a consumer, or a node, says of a dead letter: characters.
+NAME_SIZE_MAX, ERROR_SIZE_MAX, LINE_SIZE_MAX = 64, 512, 200
+HIDDEN = "(hidden)"
 PLACE = re.compile(r"[0-9a-f-]{1,200}")
 
 
@@ -54,6 +57,29 @@ class PeekedClient(msgspec.Struct):
     remote_address: str = ""
 
 
+Time = Annotated[float, msgspec.Meta(ge=0, le=2**63)]
+
+
+class Death(msgspec.Struct):
+    """Where and why a dead letter died. Times are in ns since 1970 from nsqd, and in seconds on a page."""
+
+    reason: str = ""
+    topic: str = ""
+    channel: str = ""
+    failures: Count = 0
+    attempts: Count = 0
+    client: str = ""
+    error: str = ""
+    first_id: str = ""
+    published: Time = 0.0
+    died: Time = 0.0
+
+    @property
+    def line(self) -> str:
+        """The first one of the error."""
+        return self.error.partition("\n")[0][:LINE_SIZE_MAX]
+
+
 class PeekedMessage(msgspec.Struct):
     """Times in ns since 1970; `encoding` is "text" or "base64"."""
 
@@ -61,6 +87,8 @@ class PeekedMessage(msgspec.Struct):
     timestamp: int = 0
     age_ms: int = 0
     attempts: int = 0
+    failures: Count = 0  # this one and the next only from ours
+    death: Death | None = None
     size: int = 0
     where: str = ""
     due: int | None = None
@@ -138,6 +166,8 @@ class Message(msgspec.Struct):
     time: float
     age_ms: int
     attempts: int
+    failures: int
+    death: Death | None
     size: int
     where: str
     due: float | None
@@ -203,7 +233,7 @@ class Peek:
                 piece = each.piece[:PIECE_SIZE_MAX]
                 is_whole = not each.is_truncated and len(piece) == each.size
                 body = await self._show(piece, is_whole=is_whole)
-            messages.append(make_message(each, body))
+            messages.append(make_message(each, body, self._show_death(each.death)))
             await slices.pause()
         answer.messages = messages
         answer.taken_at = found.taken_at / 1e9
@@ -213,6 +243,27 @@ class Peek:
         if found.next is not None:
             answer.next_offset = self.asked.offset + found.scanned
         answer.note = found.note or ""
+
+    def _show_death(self, death: Death | None) -> Death | None:
+        """What a consumer says of an error may be a part of the body, so it is hidden like that."""
+        if death is None:
+            return None
+        error = HIDDEN
+        if self.may_see:
+            masked = self.masks.hide(death.error.encode(), is_whole=True, is_admin=self.is_admin)
+            error = HIDDEN if masked.reason else printable(masked.body.decode("utf-8", "replace"))
+        return Death(
+            reason=death.reason[:NAME_SIZE_MAX],
+            topic=death.topic,
+            channel=death.channel,
+            failures=death.failures,
+            attempts=death.attempts,
+            client=death.client[:NAME_SIZE_MAX],
+            error=error[:ERROR_SIZE_MAX] if death.error else "",
+            first_id=death.first_id[:NAME_SIZE_MAX],
+            published=death.published / 1e9,
+            died=death.died / 1e9,
+        )
 
     async def _show(self, piece: bytes, *, is_whole: bool) -> Body:
         show = functools.partial(
@@ -234,12 +285,19 @@ async def read_node(upstream: Upstream, node: Node, target: str, kind: type[T]) 
         raise UpstreamError("no answer in time") from None
 
 
-def make_message(given: PeekedMessage, body: Body) -> Message:
+def printable(text: str) -> str:
+    """Without characters that HTML cannot have, or that change how others are shown; lines stay lines."""
+    return "".join(each if each.isprintable() or each == "\n" else "\ufffd" for each in text)
+
+
+def make_message(given: PeekedMessage, body: Body, death: Death | None) -> Message:
     return Message(
         id=given.id,
         time=given.timestamp / 1e9,
         age_ms=given.age_ms,
         attempts=given.attempts,
+        failures=given.failures,
+        death=death,
         size=given.size,
         where=given.where,
         due=None if given.due is None else given.due / 1e9,

@@ -72,6 +72,7 @@ TIMEOUTS = "high_timeouts"
 PAUSED = "paused_and_filling"
 PARTLY_PAUSED = "paused_on_some_nodes"
 FAILING = "paused_by_policy"
+REFUSED = "dead_letters_refused"
 NOT_READY = "consumers_not_ready"
 
 
@@ -132,6 +133,11 @@ def channel_rules(options: Options) -> list[Rule]:
             "Read in the consumers' log why they give messages back: it goes on by itself when one is finished.",
         ),
         Rule(
+            REFUSED,
+            "Make room in that topic, by its policy, its consumers or the disk: until then these messages are tried "
+            "again and again.",
+        ),
+        Rule(
             NOT_READY,
             "See in the consumers' log whether they back off after errors, or have a max_in_flight below the number "
             "of nsqd.",
@@ -172,6 +178,11 @@ class ChannelRules:
         if failing:
             text = partial(_paused_by_policy, share.active_count, failing, share.depth, fresh.at)
             self._add(FAILING, channel, Finding(Severity.WARN, text))
+        refusing = fresh.refusing_nodes(channel)
+        if refusing:
+            letters = self._probes.ready((channel.topic, channel.name, refusing[0])).letters
+            text = partial(_refused, share.active_count, refusing, letters, fresh.at)
+            self._add(REFUSED, channel, Finding(Severity.WARN, text))
         if self._is_left_alone(fresh, channel.topic, share):
             text = partial(_no_consumers, share.depth, _age_of(channel), fresh.at)
             self._add(NO_CONSUMERS, channel, Finding(Severity.CRIT, text))
@@ -187,10 +198,9 @@ class ChannelRules:
     def is_store(self, fresh: UpNodeNumbers, topic: str) -> bool:
         """Whether it is a topic of dead letters, which wait for a person, not for a consumer."""
         ending = self._dead_letter_ending
-        return (
-            bool(ending)
-            and topic.endswith(ending)
-            and topic.removesuffix(ending) in fresh.cluster.topics
+        is_named_so = bool(ending) and topic.endswith(ending)
+        return (is_named_so and topic.removesuffix(ending) in fresh.cluster.topics) or (
+            fresh.has_dead_letters(topic)
         )
 
     def find_known(self, fresh: UpNodeNumbers, key: Key) -> Known:
@@ -314,6 +324,7 @@ class ChannelRules:
 
 SHARE_WORDS = {REQUEUES: "were requeued", TIMEOUTS: "timed out"}
 NODES_SHOWN = 5
+REFUSAL_SIZE_MAX = 200
 
 Age = tuple[float | None, bool]  # age of the oldest message in seconds; whether it is a lower bound
 
@@ -384,6 +395,15 @@ def _paused_by_policy(
 ) -> str:
     where = f"on {len(failing)} of {total} nodes since {clock(since, now)}"
     return f"its deliveries fail, so its policy pauses it {where}: {_name_some(failing)}; {waiting(depth)}"
+
+
+def _refused(
+    total: int, refusing: Sequence[str], letters: tuple[str, str], now: float, since: float
+) -> str:
+    topic, refusal = (printable(each, REFUSAL_SIZE_MAX) for each in letters)
+    why = f"{topic or 'the topic of dead letters'} takes none{f': {refusal}' if refusal else ''}"
+    where = f"on {len(refusing)} of {total} nodes since {clock(since, now)}"
+    return f"messages that failed wait {where} ({_name_some(refusing)}): {why}"
 
 
 def _name_some(nodes: Sequence[str]) -> str:

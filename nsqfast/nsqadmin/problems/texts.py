@@ -15,9 +15,9 @@ def count(value: int, noun: str) -> str:
     return f"{value:,} {noun}" if value == 1 else f"{value:,} {noun}s"
 
 
-def printable(text: str) -> str:
+def printable(text: str, size_max: int = 64) -> str:
     """What a peer says of itself, for a line of text."""
-    return "".join(each for each in text[:64] if each.isprintable())
+    return "".join(each for each in text[:size_max] if each.isprintable())
 
 
 def waiting(depth: int) -> str:

@@ -11,7 +11,9 @@ from nsqfast.nsqadmin.cluster.model import (
     DEPTH,
     FAILING,
     HELD,
+    LETTERS,
     PAUSED,
+    REFUSING,
     Bools,
     Channel,
     Cluster,
@@ -91,7 +93,7 @@ class UpNodeNumbers:
     def longest_held(self, channel: Channel) -> tuple[int, str]:
         """The longest time in ms without a FIN or REQ from a consumer that has messages, and its node; 0: unknown."""
         parts, rows = channel.parts, channel.parts.rows
-        if not rows.values[rows.order[parts.begin : parts.end], HELD].any():
+        if not _has_any(parts, HELD):
             return 0, ""
         places = self._counted(channel.topic, parts)
         held = rows.values[rows.order[places], HELD].tolist()
@@ -100,12 +102,23 @@ class UpNodeNumbers:
 
     def failing_nodes(self, channel: Channel) -> list[str]:
         """Counted nodes where its policy pauses it."""
-        parts, rows = channel.parts, channel.parts.rows
-        if not rows.values[rows.order[parts.begin : parts.end], FAILING].any():
+        return self._nodes_with(FAILING, channel)
+
+    def refusing_nodes(self, channel: Channel) -> list[str]:
+        """Counted nodes where the topic of its dead letters takes none."""
+        return self._nodes_with(REFUSING, channel)
+
+    def _nodes_with(self, column: int, channel: Channel) -> list[str]:
+        if not _has_any(channel.parts, column):
             return []
-        places = self._counted(channel.topic, parts)
-        failing = places[rows.values[rows.order[places], FAILING] != 0]
-        return [rows.keys[node] for node in rows.nodes[failing].tolist()]
+        rows, places = channel.parts.rows, self._counted(channel.topic, channel.parts)
+        found = places[rows.values[rows.order[places], column] != 0]
+        return [rows.keys[node] for node in rows.nodes[found].tolist()]
+
+    def has_dead_letters(self, topic: str) -> bool:
+        """Whether one of its nodes says so."""
+        found = self.cluster.topics.get(topic)
+        return found is not None and _has_any(found.parts, LETTERS)
 
     def serving_nodes(self, channel: Channel) -> list[str]:
         """Counted nodes with waiting messages and consumers."""
@@ -121,3 +134,9 @@ class UpNodeNumbers:
         if key not in self._masks:
             self._masks[key] = np.array([one not in ignored for one in rows.keys], bool)
         return parts.places_on(self._masks[key])
+
+
+def _has_any(parts: NodeParts, column: int) -> bool:
+    """Whether this number is not 0 on one of the nodes."""
+    rows = parts.rows
+    return bool(rows.values[rows.order[parts.begin : parts.end], column].any())

@@ -5,7 +5,7 @@ relative, so they need none.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from typing import Any, Literal, Self
@@ -16,6 +16,7 @@ UNKNOWN = "–"
 STAMP = "%Y-%m-%d %H:%M:%S %Z"
 COUNT_MAX = 10**10
 RATE_MAX = 10**6
+REASONS_MAX, REASON_SIZE_MAX = 8, 32  # of what nsqd says of messages that died
 _SHORT = ((10**12, "T"), (10**9, "G"), (10**6, "M"))
 _SIZES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 Piece = str | tuple[str, str, str]
@@ -172,6 +173,14 @@ def _timed(unix: float | None, form: str) -> str:
     exact = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(unix))
     here = time.localtime(unix)
     return Timed((exact, time.strftime(form, here), time.strftime(STAMP, here)))
+
+
+def deaths(counts: Mapping[str, int]) -> str:
+    """How many messages died by reason, the most frequent first: 10 failed, 2 over limit"""
+    most = sorted(counts.items(), key=lambda each: -each[1])[:REASONS_MAX]
+    return ", ".join(
+        f"{count(number)} {reason[:REASON_SIZE_MAX].replace('_', ' ')}" for reason, number in most
+    )
 
 
 def count_with_noun(number: int, one: str, many: str = "") -> str:

@@ -65,6 +65,7 @@ COUNTS: dict[str, Callable[[Channel], int]] = {
     "deferred": lambda channel: channel.counts.deferred_count,
 }
 TABS = {"nodes": "Nodes", "clients": "Clients", "messages": "Messages", "deferred": "Deferred"}
+TABS |= {"dead": "Dead letters"}
 PARTS = ("nodes", "clients")  # of the channel's page; messages are pages of their own
 QUANTILES = (0.5, 0.95, 0.99, 1.0)
 NODES_NAMED = 5
@@ -643,6 +644,16 @@ def join_some(nodes: Sequence[str]) -> str:
     return texts.Timed(shown, f" and {more} more") if more > 0 else shown
 
 
+def dead_text(consumers: Consumers) -> str:
+    """`12 messages died since their nsqd was started: 10 failed, 2 rejected`; '' if none did."""
+    counts: dict[str, int] = {}
+    for answer in consumers.answers.values():
+        for reason, died in answer.stats.dead_letter_counts.items():
+            counts[reason] = counts.get(reason, 0) + died
+    total = texts.count_with_noun(sum(counts.values()), "message")
+    return f"{total} died since nsqd was started: {texts.deaths(counts)}" if counts else ""
+
+
 def older_text(cluster: Cluster, consumers: Consumers) -> str:
     """Which nodes did not answer in time when the page asked for clients and latencies; '' if all of them did.
 
@@ -689,6 +700,7 @@ async def build_channel(request: PageRequest) -> View:
     )
     view.set_state("main", main_state(channel))
     view.set_text("older", older_text(request.cluster, consumers))
+    view.set_text("dead", dead_text(consumers))
     view.set_state("paused", paused_state(channel))
     view.set_state("ephemeral", EPHEMERAL if channel.is_ephemeral else None)
     add_part = add_nodes if tab == "nodes" else add_clients
