@@ -29,11 +29,12 @@ class Known(Probes):
 
     def __init__(self):
         super().__init__(None)
-        self.counts, self.disks, self.holders, self.wanted = {}, {}, {}, []
+        self.counts, self.disks, self.holders, self.letters, self.wanted = {}, {}, {}, {}, []
 
     def ready(self, names):
         self.wanted.append(names)
-        return Ready(self.counts.get(names), 0.0, self.holders.get(names))
+        letters = self.letters.get(names, ("", ""))
+        return Ready(self.counts.get(names), 0.0, self.holders.get(names), letters)
 
     def vitals(self, node):
         disk = self.disks.get(node)
@@ -106,14 +107,15 @@ def node(key):
     return replace(made, answered_at=START, counts=Counts(), rates=None, memory_bytes=None)
 
 
-def part(key, *, paused=False, rates=None, known=True, held_s=0.0, is_failing=False, **counts):
+def part(key, *, paused=False, rates=None, known=True, held_s=0.0, told=None, **counts):
+    """`told`: what else only ours say."""
     rates = (rates or Rates(0.0)) if known else None
     held_ms = int(held_s * 1000)
-    return NodePart(key, Counts(**counts), paused, rates, held_ms=held_ms, is_failing=is_failing)
+    return NodePart(key, Counts(**counts), paused, rates, held_ms=held_ms, **(told or {}))
 
 
 def add(parts):
-    names = ("depth", "in_flight_count", "client_count", "message_count")
+    names = ("depth", "in_flight_count", "deferred_count", "client_count", "message_count")
     return Counts(**{name: sum(getattr(one.counts, name) for one in parts) for name in names})
 
 
@@ -467,7 +469,7 @@ def test_paused_on_some_nodes_is_told_at_once():
 
 def test_paused_by_its_policy():
     scene = Scene()
-    scene.channel(part(A, depth=7, client_count=1, is_failing=True), part(B, depth=1))
+    scene.channel(part(A, depth=7, client_count=1, told={"is_failing": True}), part(B, depth=1))
     assert scene.run() == ["paused_by_policy"]
     assert scene.only.text == (
         "its deliveries fail, so its policy pauses it on 1 of 2 nodes since 22:13 UTC: a:4151; "
@@ -476,6 +478,31 @@ def test_paused_by_its_policy():
     assert scene.run(600) == ["paused_by_policy"]  # its consumers are ready
     scene.channel(part(A, client_count=1), part(B))
     assert scene.run(6) == []
+
+
+def test_dead_letters_that_are_not_taken():
+    scene = Scene()
+    consumed = part(B, client_count=1)
+    refusing = part(A, client_count=1, deferred_count=1, told={"is_refusing": True})
+    scene.channel(refusing, consumed)
+    assert scene.run() == ["dead_letters_refused"]
+    where = "messages that failed wait on 1 of 2 nodes since 22:13 UTC (a:4151): "
+    assert scene.only.text == f"{where}the topic of dead letters takes none"
+    scene.probes.letters["orders", "billing", A] = "orders.dead", "it is \x1bfull"
+    assert scene.run() == ["dead_letters_refused"]
+    assert scene.only.text == f"{where}orders.dead takes none: it is full"
+    assert (scene.only.topic, scene.only.channel) == ("orders", "billing")
+    scene.channel(part(A, client_count=1), consumed)
+    assert scene.run(6) == []
+
+
+def test_a_topic_that_says_that_it_holds_dead_letters_waits_for_a_person():
+    scene = Scene("--problem-no-channel=10s")
+    scene.topic("graves", parts=[part(A, depth=9), part(B)])
+    assert scene.run(20) == ["topic_without_channel"]
+    letters = part(A, depth=9, told={"has_dead_letters": True})
+    scene.topic("graves", parts=[letters, part(B)])
+    assert scene.run(20) == []
 
 
 @pytest.mark.parametrize("of_channel", [True, False])

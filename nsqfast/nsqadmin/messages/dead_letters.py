@@ -26,6 +26,7 @@ from nsqfast.nsqadmin.messages.peek import (
     NodeMessages,
     Peek,
     PeekQuery,
+    Time,
     read_node,
 )
 from nsqfast.wire.names import EPHEMERAL, is_valid_name
@@ -38,6 +39,7 @@ DEFAULT_NAME = "{topic}.{channel}.dead"  # of nsqd
 CANNOT = "nsqd {version} on {host} has no dead letters: only nsqfast-nsqd does."
 GONE = "{node} does not have the channel any more."
 RUNNING = "running"
+FORBIDDEN = (401, 403)  # without a secret that is allowed everything there
 
 
 class NodeRedrive(msgspec.Struct):
@@ -50,7 +52,7 @@ class NodeRedrive(msgspec.Struct):
     left: Count = 0
     state: str = ""
     error: str = ""
-    begun: float = 0.0
+    begun: Time = 0.0
 
 
 class NodeLetters(msgspec.Struct):
@@ -66,7 +68,15 @@ class NodeLetters(msgspec.Struct):
     queues: dict[str, int] = {}  # what waits there by channel; '' is the topic's own queue
     queue: str = ""  # the one of these that is looked at
     redrive: NodeRedrive | None = None
+    refused: str = ""  # why it does not say whether there is one
     sample: NodeMessages | None = None
+
+    @property
+    def troubles(self) -> list[str]:
+        """What is not known of it, or not as it should be."""
+        letters = f"messages that failed wait: {self.topic} takes none: {self.refusal}"
+        unseen = self.sample.sentence if self.sample else ""
+        return [each for each in (self.refusal and letters, self.refused, unseen) if each]
 
     @property
     def waiting(self) -> int:
@@ -180,11 +190,13 @@ class DeadLetters:
         try:
             letters.redrive = await self._read_redrive(upstream, node)
         except UpstreamError as error:
-            if error.status != 404:
+            if error.status == 404:
+                host, version = node.hostname or node.key, node.version or "of unknown version"
+                letters.sentence = CANNOT.format(version=version, host=host)
+                return
+            if error.status not in FORBIDDEN:
                 raise
-            host, version = node.hostname or node.key, node.version or "of unknown version"
-            letters.sentence = CANNOT.format(version=version, host=host)
-            return
+            letters.refused = f"it does not show redrives: {error.message}"
         path = stats_path(self.topic, self.channel)
         stats = await read_node(upstream, node, path, NsqdStats)
         channels = stats.channels_named(self.topic, self.channel)

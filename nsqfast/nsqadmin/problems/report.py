@@ -84,7 +84,7 @@ class Rules:
 def _may_break_rule(channel: Channel) -> bool:
     """Whether any rule could be broken: called for each channel at each tick, so it has to be cheap."""
     counts, rates = channel.counts, channel.rates
-    if counts.depth or counts.in_flight_count:
+    if counts.depth or counts.in_flight_count or counts.deferred_count:
         return True
     if rates is not None and (rates.requeue_s or rates.timeout_s):
         return True

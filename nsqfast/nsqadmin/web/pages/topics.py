@@ -65,7 +65,7 @@ COUNTS: dict[str, Callable[[Channel], int]] = {
     "deferred": lambda channel: channel.counts.deferred_count,
 }
 TABS = {"nodes": "Nodes", "clients": "Clients", "messages": "Messages", "deferred": "Deferred"}
-TABS |= {"dead": "Dead letters"}
+TABS |= {"dead": "Dead"}
 PARTS = ("nodes", "clients")  # of the channel's page; messages are pages of their own
 QUANTILES = (0.5, 0.95, 0.99, 1.0)
 NODES_NAMED = 5

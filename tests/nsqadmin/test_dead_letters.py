@@ -1,0 +1,370 @@
+"""Dead letters of a channel as nsqadmin shows them, and how they go back, at real nodes and at one that lies."""
+
+import json
+from urllib.parse import urlencode
+
+import pytest
+
+from nsqadmin.test_commit_log import start_admin
+from support.access import FORM, run_admin
+from support.admin import text_of, wait_for_channel
+from support.fake_stats import FakeStats
+from support.server import start_nsqd
+from support.waiting import wait_until
+from support.web import get, post, request, topic_stats
+from support.wire import Client
+
+pytestmark = pytest.mark.slow
+
+IDENTITY = b'{"client_id": "worker-7", "feature_negotiation": true, "reject": true}'
+JSON_TYPE = {"Content-Type": "application/json"}
+PAGE = "/topics/t/c/dead"
+MARKUP = "<script>alert(1)</script>"
+
+
+@pytest.fixture
+def two(tmp_path):
+    """Two nsqd with topic t, channel c, and an nsqadmin that knows them."""
+    folders = [tmp_path / name for name in "ab"]
+    for folder in folders:
+        folder.mkdir()
+    with start_nsqd("nsqfast", folders[0]) as a, start_nsqd("nsqfast", folders[1]) as b:
+        for broker in (a, b):
+            make(broker)
+        with start_admin(text_of(a.http), text_of(b.http)) as admin:
+            wait_for_channel(admin, "t", "c", 2)
+            yield admin, a, b
+
+
+def make(broker, topic="t", channel="c"):
+    post(broker.http, f"/topic/create?topic={topic}")
+    if channel:
+        post(broker.http, f"/channel/create?topic={topic}&channel={channel}")
+
+
+def reject(broker, *errors, topic="t", channel="c", body=b"%d"):
+    """A message dies for each of these."""
+    for number, error in enumerate(errors):
+        post(broker.http, f"/pub?topic={topic}", body % number if b"%" in body else body)
+        with Client(broker.tcp) as client:
+            client.command("IDENTIFY", body=IDENTITY)
+            client.read_response()
+            client.sub(topic, channel, 1)
+            client.command("REJ", client.read_message().id.decode(), error)
+            client.barrier()
+
+
+def page_of(admin, path=PAGE, headers=None):
+    answer = request(admin.http, "GET", path, None, {"Accept": "text/html", **(headers or {})})
+    assert answer.status == 200, answer
+    return answer.body.decode()
+
+
+def look(admin, headers=None, **more):
+    """By node."""
+    query = urlencode({"topic": "t", "channel": "c", **more})
+    answer = request(admin.http, "GET", f"/ui/dead?{query}", None, headers)
+    assert answer.status == 200, answer
+    return {node["node"]: node for node in answer.json()["nodes"]}
+
+
+def known(admin, broker, count):
+    """The sample of this node, when it is known of so many why they died."""
+
+    def are_known():
+        sample = look(admin)[text_of(broker.http)]["sample"] or {"messages": []}
+        return sum(each["death"] is not None for each in sample["messages"]) == count
+
+    wait_until(are_known, f"{count} deaths are known")
+    return look(admin)[text_of(broker.http)]["sample"]["messages"]
+
+
+def redrive(admin, do="start", headers=None, **given):
+    body = {"topic": "t", "channel": "c", "do": do, "confirm": "c", **given}
+    return request(
+        admin.http, "POST", "/ui/redrives", json.dumps(body).encode(), JSON_TYPE | (headers or {})
+    )
+
+
+def depth(broker, topic="t", channel="c"):
+    found = topic_stats(broker.http, topic)
+    return (found["channels"][channel] if channel else found)["depth"]
+
+
+def state_of(admin, broker):
+    return look(admin)[text_of(broker.http)]["redrive"]
+
+
+def wait_for_end(admin, broker):
+    wait_until(lambda: state_of(admin, broker)["state"] != "running", "the redrive is over")
+    return state_of(admin, broker)
+
+
+def test_what_died_and_why(two):
+    admin, a, b = two
+    reject(a, "KeyError: 'total'", "KeyError: 'total'", f"{MARKUP} is no order")
+    reject(b, "timeout")
+    message = known(admin, a, 3)[0]
+    death = message["death"]
+    assert message["body"]["body"] == "0"
+    assert (death["reason"], death["client"]) == ("rejected", "worker-7")
+    assert death["error"] == "KeyError: 'total'"
+    assert death["published"] < death["died"]
+    known(admin, b, 1)
+    found = look(admin)
+    counts = [found[text_of(broker.http)]["counts"] for broker in (a, b)]
+    assert counts == [{"rejected": 3}, {"rejected": 1}]
+    assert {node["topic"] for node in found.values()} == {"t.c.dead"}
+    page = page_of(admin)
+    assert "of a sample: 4 of 4" in page
+    assert page.count("KeyError: &#39;total&#39;<") == 3  # one group, two rows
+    assert "3 rejected" in page
+    assert "&lt;script&gt;alert(1)" in page
+    assert "<script>alert" not in page
+    assert "worker-7" in page
+    shown = "4 messages died since nsqd was started: 4 rejected"
+    wait_until(lambda: shown in page_of(admin, "/topics/t/c"), "the channel's page says it")
+    # In bodies somebody searches, as among other messages; one node alone can be looked at.
+    assert "of a sample: 1 of 4" in page_of(admin, f"{PAGE}?filter=2")
+    assert list(look(admin, node=text_of(b.http))) == [text_of(b.http)]
+    assert b'href="/topics/t/c/dead"' in get(admin.http, "/topics/t/c/messages").body
+    assert request(admin.http, "GET", "/topics/t/d/dead").status == 404
+    assert request(admin.http, "GET", "/ui/dead?topic=t&channel=d").status == 404
+
+
+def test_all_go_back(two):
+    admin, a, b = two
+    for broker in (a, b):
+        post(broker.http, "/mpub?topic=t.c.dead", b"1\n2\n3")
+    assert redrive(admin, confirm="").status == 409
+    assert (depth(a), depth(b)) == (0, 0)
+    answer = redrive(admin)
+    assert (answer.status, [one["ok"] for one in answer.json()["results"]]) == (200, [True] * 2)
+    for broker in (a, b):
+        assert wait_for_end(admin, broker)["moved"] == 3
+        assert (depth(broker), depth(broker, "t.c.dead", "")) == (3, 0)
+    again = redrive(admin)
+    assert (again.status, again.json()["message"]) == (
+        409,
+        "No node that answers has dead letters.",
+    )
+    audit = get(admin.http, "/audit").body.decode()
+    assert "redrive" in audit
+
+
+def test_some_go_back_slowly_until_that_is_ended(two):
+    admin, a, b = two
+    post(a.http, "/mpub?topic=t.c.dead", b"\n".join(b"%d" % number for number in range(1000)))
+    answer = redrive(admin, rate=1, limit=900, filter="9")
+    # The other one has none, so it is not told.
+    assert [one["node"] for one in answer.json()["results"]] == [text_of(a.http)]
+    state = state_of(admin, a)
+    assert (state["rate"], state["limit"], state["filter"]) == (1.0, 900, "9")
+    assert state_of(admin, b) is None
+    page = page_of(admin)
+    assert "running" in page
+    assert "End the redrive" in page
+    assert "with “9”" in page
+    refused = redrive(admin)
+    assert refused.status == 502
+    assert "a redrive of this channel is running there" in refused.json()["message"]
+    assert redrive(admin, "cancel").status == 200
+    assert wait_for_end(admin, a)["state"] == "cancelled"
+    assert redrive(admin, "cancel").status == 409
+    assert depth(a, "t.c.dead", "") > 900
+    audit = get(admin.http, "/audit").body.decode()
+    assert "cancel_redrive" in audit
+
+
+def test_the_form_does_the_same_without_scripts(two):
+    admin, a, _ = two
+    post(a.http, "/mpub?topic=t.c.dead", b"red\nblue")
+
+    def send(**more):
+        fields = {"topic": "t", "channel": "c", "source": "", "do": "start", "filter": "red"}
+        body = urlencode(fields | {"rate": "0", "limit": "0"} | more).encode()
+        headers = FORM | {"Accept": "text/html"}
+        answer = request(admin.http, "POST", "/ui/redrives", body, headers)
+        return answer.status, answer.body.decode()
+
+    status, page = send(confirm="d")
+    assert status == 409
+    assert "type c to confirm" in page
+    assert 'value="red"' in page
+    assert 'href="/topics/t/c/dead?filter=red&amp;view=text"' in page
+    assert send(confirm="c", rate="-1")[0] == 400
+    status, page = send(confirm="c")
+    assert status == 200
+    assert "Results by node" in page
+    wait_for_end(admin, a)
+    assert (depth(a), depth(a, "t.c.dead", "")) == (1, 1)
+
+
+def test_dead_letters_in_several_channels(two):
+    admin, a, b = two
+    make(a, "t.c.dead", "one")
+    make(a, "t.c.dead", "two")
+    post(a.http, "/mpub?topic=t.c.dead", b"1\n2")
+    make(b, "t.c.dead", "one")
+    post(b.http, "/pub?topic=t.c.dead", b"3")
+    node = look(admin)[text_of(a.http)]
+    assert (node["queues"], node["queue"]) == ({"one": 2, "two": 2}, "one")
+    assert look(admin, source="two")[text_of(a.http)]["queue"] == "two"
+    page = page_of(admin)
+    assert 'href="/topics/t/c/dead?source=two"' in page
+    answer = redrive(admin)
+    told = {one["node"]: one["ok"] for one in answer.json()["results"]}
+    assert (answer.status, told) == (502, {text_of(a.http): False, text_of(b.http): True})
+    assert "say in which" in answer.json()["message"]
+    assert redrive(admin, source="two").status == 200
+    wait_for_end(admin, a)
+    assert (depth(a), depth(a, "t.c.dead", "one"), depth(a, "t.c.dead", "two")) == (2, 2, 0)
+
+
+def test_channels_that_share_a_topic(two):
+    admin, a, _ = two
+    make(a, "t", "d")
+    policy = {"topic": "^t$", "definition": {"max_failures": 1, "dead_letter_topic": "graves"}}
+    assert request(a.http, "PUT", "/policies/dead", json.dumps(policy).encode()).status == 200
+    # Before one dies the policy says where they go.
+    assert look(admin)[text_of(a.http)]["topic"] == "graves"
+    reject(a, "ours")
+    reject(a, "theirs", channel="d")
+    (message,) = known(admin, a, 1)
+    assert message["death"]["error"] == "ours"
+    assert "of a sample: 1 of 2" in page_of(admin)
+
+
+@pytest.mark.go
+def test_a_node_of_go_cannot(tmp_path):
+    for name in ("go", "ours"):
+        (tmp_path / name).mkdir()
+    with (
+        start_nsqd("go", tmp_path / "go") as go,
+        start_nsqd("nsqfast", tmp_path / "ours") as ours,
+        start_admin(text_of(go.http), text_of(ours.http)) as admin,
+    ):
+        for broker in (go, ours):
+            make(broker)
+        wait_for_channel(admin, "t", "c", 2)
+        post(ours.http, "/pub?topic=t.c.dead", b"1")
+        node = look(admin)[text_of(go.http)]
+        assert node["sentence"].endswith("has no dead letters: only nsqfast-nsqd does.")
+        assert node["is_failed"] is False
+        assert "only nsqfast-nsqd does" in page_of(admin)
+        answer = redrive(admin)
+        assert (answer.status, len(answer.json()["results"])) == (200, 1)
+        wait_for_end(admin, ours)
+        assert depth(ours) == 1
+
+
+def test_a_topic_that_takes_none_is_a_problem(two):
+    admin, a, _ = two
+    post(a.http, "/pub?topic=t.c.dead", b"1")
+    policy = {"topic": "^t.c.dead$", "definition": {"max_messages": 1}}
+    assert request(a.http, "PUT", "/policies/full", json.dumps(policy).encode()).status == 200
+    reject(a, "why")
+
+    def texts():
+        problems = get(admin.http, "/ui/problems").json()["problems"]
+        return [each["text"] for each in problems if each["rule"] == "dead_letters_refused"]
+
+    wait_until(lambda: any("t.c.dead takes none: " in each for each in texts()), "it is told")
+    node = look(admin)[text_of(a.http)]
+    assert (node["counts"], node["queues"]) == ({}, {"": 1})
+    assert f"messages that failed wait: t.c.dead takes none: {node['refusal']}" in page_of(admin)
+
+
+def test_a_node_that_is_gone(two):
+    admin, a, b = two
+    post(a.http, "/pub?topic=t.c.dead", b"1")
+    b.kill()
+    assert f"{text_of(b.http)} did not answer: " in page_of(admin)
+    answer = redrive(admin)
+    assert answer.status == 502
+    told = {one["node"]: one["ok"] for one in answer.json()["results"]}
+    assert told == {text_of(a.http): True, text_of(b.http): False}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"rate": -1},
+        {"rate": 1e9},
+        {"rate": "x"},
+        {"limit": -1},
+        {"limit": 0.5},
+        {"filter": "x" * 1025},
+        {"do": "explode"},
+    ],
+)
+def test_orders_that_cannot_be_meant(given):
+    with run_admin() as admin:
+        assert redrive(admin, **given).status == 400
+
+
+def test_orders_for_channels_that_nobody_has():
+    with run_admin() as admin:
+        assert redrive(admin).status == 404
+
+
+def test_viewers_see_numbers_and_nothing_else(tmp_path):
+    """Errors may tell what bodies hold."""
+    with start_nsqd("nsqfast", tmp_path) as broker:
+        make(broker)
+        reject(broker, "password is wrong", body=b"secret")
+        for flags, errors in (
+            ((), ["(hidden)", "password is wrong"]),
+            (("--viewer-sees-bodies",), ["password is wrong"] * 2),
+            (("--viewer-sees-bodies", "--mask-json=other"), ["(hidden)", "password is wrong"]),
+            (("--mask-json=password",), ["(hidden)", "(hidden)"]),
+        ):
+            nodes = f"--nsqd-http-address={text_of(broker.http)}"
+            with run_admin("--admin-user=ann", nodes, *flags) as admin:
+                wait_for_channel(admin, "t", "c", 1)
+                for name, error in zip(("bob", "ann"), errors, strict=True):
+                    headers = {"X-Forwarded-User": name}
+                    (node,) = look(admin, headers).values()
+                    (message,) = node["sample"]["messages"]
+                    assert message["death"]["error"] == error
+                    page = page_of(admin, headers=headers)
+                    assert ("Redrive</button>" in page) == (name == "ann")
+                    assert ("password is wrong" in page) == (error != "(hidden)")
+                refused = redrive(admin, headers={"X-Forwarded-User": "bob"})
+                assert refused.status == 403
+
+
+DEATH = {"reason": MARKUP, "topic": "t", "channel": "c", "client": MARKUP, "first_id": MARKUP}
+LETTER = {"id": "0" * 16, "size": 1, "body": MARKUP, "death": DEATH | {"error": MARKUP * 999}}
+
+
+@pytest.mark.parametrize(
+    ("redriven", "letters"),
+    [
+        ({"state": MARKUP, "error": MARKUP * 999, "filter": MARKUP}, [LETTER]),
+        ({"state": "running", "moved": 1 << 60}, [LETTER]),
+        ({"rate": -1e300, "begun": -1e300}, [LETTER]),
+        ([], []),
+        ({}, [LETTER | {"death": {"died": 1e300}}]),
+        ({}, [LETTER | {"death": {"died": 1 << 62, "published": 0}}]),
+        ({}, [LETTER | {"death": [MARKUP]}]),
+    ],
+)
+def test_a_node_that_lies(redriven, letters):
+    said = {"version": "1.3.0", "health": "OK", "start_time": 1}
+    channel = {"channel_name": "c", "dead_letter_topic": "t.c.dead"}
+    channel |= {"dead_letter_counts": {MARKUP: 1}, "dead_letter_refusal": MARKUP * 999}
+    names = {"t": [channel], "t.c.dead": []}
+    said["topics"] = [
+        {"topic_name": name, "depth": 1, "channels": given} for name, given in names.items()
+    ]
+    answers = {"/stats": said, "/channel/redrive": redriven, "/topic/peek": {"messages": letters}}
+    with (
+        FakeStats(lambda path, _: answers.get(path)) as liar,
+        start_admin(liar.address) as admin,
+    ):
+        wait_for_channel(admin, "t", "c", 1)
+        for page in (page_of(admin), page_of(admin, "/topics/t/c"), page_of(admin, "/problems")):
+            assert "<script>alert" not in page
+            assert len(page) < 60_000
+        redrive(admin)
