@@ -8,6 +8,7 @@ import pytest
 from nsqadmin.test_commit_log import start_admin
 from support.access import FORM, run_admin
 from support.admin import text_of, wait_for_channel
+from support.authd import AuthServer, grant, permit
 from support.fake_stats import FakeStats
 from support.server import start_nsqd
 from support.waiting import wait_until
@@ -125,7 +126,7 @@ def test_what_died_and_why(two):
     shown = "4 messages died since nsqd was started: 4 rejected"
     wait_until(lambda: shown in page_of(admin, "/topics/t/c"), "the channel's page says it")
     # In bodies somebody searches, as among other messages; one node alone can be looked at.
-    assert "of a sample: 1 of 4" in page_of(admin, f"{PAGE}?filter=2")
+    assert "1 with this text, scanned 4 of 4" in page_of(admin, f"{PAGE}?filter=2")
     assert list(look(admin, node=text_of(b.http))) == [text_of(b.http)]
     assert b'href="/topics/t/c/dead"' in get(admin.http, "/topics/t/c/messages").body
     assert request(admin.http, "GET", "/topics/t/d/dead").status == 404
@@ -332,6 +333,31 @@ def test_viewers_see_numbers_and_nothing_else(tmp_path):
                     assert ("password is wrong" in page) == (error != "(hidden)")
                 refused = redrive(admin, headers={"X-Forwarded-User": "bob"})
                 assert refused.status == 403
+
+
+def test_a_node_that_wants_a_secret(tmp_path):
+    """Its numbers are for everybody who may read /stats."""
+    with AuthServer() as auth:
+        auth.answers["word"] = grant(permit())
+        flags = (f"--auth-http-address={auth.address}", "--http-auth-required")
+        with (
+            start_nsqd("nsqfast", tmp_path, *flags) as broker,
+            start_admin(text_of(broker.http)) as admin,
+        ):
+            for target in (
+                "/topic/create?topic=t",
+                "/channel/create?topic=t&channel=c",
+                "/pub?topic=t.c.dead",
+            ):
+                bearer = {"Authorization": "Bearer word"}
+                assert request(broker.http, "POST", target, b"1", bearer).status == 200
+            wait_for_channel(admin, "t", "c", 1)
+            (node,) = look(admin).values()
+            assert (node["sentence"], node["queues"]) == ("", {"": 1})
+            page = page_of(admin)
+            assert "it does not show redrives: " in page
+            assert "not known" in page
+            assert redrive(admin).status == 502
 
 
 DEATH = {"reason": MARKUP, "topic": "t", "channel": "c", "client": MARKUP, "first_id": MARKUP}

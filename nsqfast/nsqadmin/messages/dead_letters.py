@@ -162,6 +162,11 @@ class DeadLetters:
         return sum(letters.waiting for letters in self.nodes)
 
     @property
+    def scanned(self) -> int:
+        """How many of them the sample was taken from, or searched."""
+        return sum(letters.sample.scanned for letters in self.nodes if letters.sample)
+
+    @property
     def is_running(self) -> bool:
         """Whether a redrive is, on any node."""
         return any(letters.is_running for letters in self.nodes)
@@ -211,7 +216,11 @@ class DeadLetters:
         stats = await read_node(upstream, node, stats_path(letters.topic), NsqdStats)
         for topic in stats.topics_named(letters.topic):
             channels = list(topic.channels or ())[:CHANNELS_MAX]
-            depths = {each.channel_name: each.depth for each in channels}
+            depths = {
+                each.channel_name: each.depth
+                for each in channels
+                if is_valid_name(each.channel_name)
+            }
             letters.queues = depths or {"": topic.depth}
 
     async def _read_redrive(self, upstream: Upstream, node: Node) -> NodeRedrive | None:

@@ -133,6 +133,9 @@ class DeadPages:
         letters = DeadLetters(topic, channel, source)
         await letters.ask(self._context.upstream, nodes)
         await letters.peek(self._context.upstream, nodes, peek)
+        for each in letters.nodes:
+            if each.redrive and not may_see:
+                each.redrive.filter = ""
         effect: dict[str, object] = {"state": "dead", "bodies": may_see}
         effect |= {"messages": len(letters.messages())}
         effect |= {"filter": asked.filter} if asked.filter else {}

@@ -53,7 +53,7 @@ class RedriveOrder(msgspec.Struct):
         if not self.is_start:
             return letters.is_running
         queues = letters.queues
-        return any(queues.get(name, 0) for name in ([self.source] if self.source else queues))
+        return bool(queues[self.source] if self.source in queues else any(queues.values()))
 
 
 def check(order: RedriveOrder) -> str:
