@@ -33,6 +33,7 @@ def quoted(text):
         f"/topics/{quoted(BAD)}/{quoted(WORSE)}",
         f"/topics/{quoted(BAD)}/{quoted(WORSE)}?tab=clients",
         f"/topics/{quoted(BAD)}/{quoted(WORSE)}/messages",
+        f"/topics/{quoted(BAD)}/{quoted(WORSE)}/dead",
         "/nodes",
         "/nodes/10.0.0.1:4151",
         "/lookup",
