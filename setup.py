@@ -55,7 +55,8 @@ SELDOM = """
     storage.diskqueue.births
     storage.diskqueue.recovery storage.diskqueue.segment storage.diskqueue.unreadable
     commitlog.folder commitlog.start commitlog.view
-    broker.breaker broker.calendar broker.dead_letters broker.embedded broker.picker broker.retry broker.shutdown broker.snapshot
+    broker.breaker broker.calendar broker.dead_letters broker.embedded broker.picker broker.retry broker.shutdown
+    broker.snapshot
     server.auth
     dev.commit_rings dev.null_peer dev.probes dev.structures
 """.split()

@@ -2,7 +2,7 @@ from collections.abc import Callable
 from typing import Any
 
 from nsqfast._ext.broker.breaker import Breaker
-from nsqfast._ext.broker.dead_letter_topic import DeadLetterTopic
+from nsqfast._ext.broker.dead_letters import DeadLetters
 from nsqfast._ext.broker.message_queue import MessageQueue
 from nsqfast._ext.broker.retry import Retry
 from nsqfast._ext.core.histogram import Histogram
@@ -27,7 +27,7 @@ class Channel(MessageQueue):
     breaker: Breaker | None
     retry: Retry | None
     failures_max: int
-    dead_letters: DeadLetterTopic | None
+    dead_letters: DeadLetters | None
     dead_counts: dict[str, int]
     taken_counts: tuple[int, int, int]
     latency: Latency | None

@@ -341,7 +341,7 @@ cdef class Channel(MessageQueue):
         return True
 
     cdef int keep_dead(self, Delivery *delivery) except -1:
-        """The topic of the dead letters has no room for it: it waits, and is tried again before it would be delivered."""
+        """The topic of dead letters has no room for it: it waits, and is tried again before it would be delivered."""
         cdef int64_t now_ns = self.clock.monotonic_ns(), until_ns = max(self.dead_letters.retry_ns, now_ns + 1)
         # It has been due, whatever becomes of it.
         delivery.failures = max(delivery.failures, 1)

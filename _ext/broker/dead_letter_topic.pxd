@@ -8,7 +8,6 @@ from nsqfast._ext.core.message cimport Delivery
 
 
 cdef class DeadLetterTopic(DeadLetters):
-    cdef readonly str name
     cdef str topic_name          # the channel's
     cdef str channel_name
     cdef Topics topics

@@ -6,7 +6,6 @@ DEFAULT_NAME: str
 def name_dead_letters(pattern: str, topic: str, channel: str) -> str: ...
 
 class DeadLetterTopic(DeadLetters):
-    name: str
     def __init__(
         self,
         topics: Topics,

@@ -21,8 +21,8 @@ cdef int64_t PAUSE_MAX_NS = 60000000000
 
 
 def name_dead_letters(str pattern, str topic, str channel):
-    """The topic of a channel's dead letters: `{topic}` and `{channel}` of the pattern are the names, without #ephemeral,
-    since dead letters do not vanish."""
+    """The topic of a channel's dead letters: `{topic}` and `{channel}` of the pattern are the names, without
+    #ephemeral, since dead letters do not vanish."""
     return pattern.replace("{topic}", topic.removesuffix(EPHEMERAL)).replace(
         "{channel}", channel.removesuffix(EPHEMERAL))
 

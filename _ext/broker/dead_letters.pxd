@@ -15,6 +15,7 @@ cdef enum Reason:
 
 
 cdef class DeadLetters:
+    cdef readonly str name       # of the topic
     cdef readonly str refusal    # why the last one was not taken; None = it was
     cdef readonly bint takes_dropped     # what a limit drops, too
     cdef int64_t retry_ns        # nothing is tried before, after a refusal

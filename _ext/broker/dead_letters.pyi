@@ -1,5 +1,6 @@
 REASONS: tuple[str, ...]
 
 class DeadLetters:
+    name: str
     refusal: str | None
     takes_dropped: bool

@@ -61,7 +61,8 @@ cdef class Redrive:
         cdef size_t count = 0
         cdef uint64_t size = 0
         cdef Delivery *delivery
-        while count < <size_t> min(most, BATCH_MAX) and size < PIECE_SIZE and min(self.left_count, self.examine_max) > 0:
+        most = min(most, BATCH_MAX)
+        while <int64_t> count < most and size < PIECE_SIZE and self.left_count > 0 and self.examine_max > 0:
             if count and not self.has_room(count + 1):
                 break
             delivery = take_next(self.source.backlog)

@@ -1,6 +1,6 @@
 """Compiled structures as Python objects whose members are numbers."""
 
-from libc.stdint cimport INT64_MAX, int64_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MAX, int64_t, uint32_t, uint64_t
 from libc.string cimport memset
 
 from nsqfast._ext.broker.mpub_bodies cimport Bodies

@@ -40,3 +40,12 @@ cdef class Answers:
     cdef list take_done(self, uint64_t done_ticket)
     cdef bint answer_group(self, uint64_t done_ticket) except -1
     cdef int on_durable(self, uint64_t done_ticket, str error) except -1
+
+
+# Of a command, for a message; bytes that are no UTF-8 stay what they are.
+cdef str text(const char *data, Py_ssize_t size)
+cdef object invalid(str detail)
+cdef object wrong_state(str command)
+
+# Counts it, too.
+cdef object publish_failed(str command, object error)

@@ -24,8 +24,8 @@ from nsqfast._ext.broker.topic cimport SLICE_MAX
 from nsqfast._ext.core.budget cimport Budget, begin_part, begin_short_part, is_spent
 from nsqfast._ext.core.limits cimport (
     ERROR_SIZE_MAX, FIN_SIZE, FRAME_ERROR, FRAME_RESPONSE, HEARTBEAT_DEFAULT_NS, IDENTITY_SHOWN_MAX,
-    IDENTITY_SIZE_FULL, IDENTITY_SIZE_MAX, INPUT_SIZE, LINE_SIZE_MAX, MESSAGE_ID_SIZE, OUTPUT_SIZE_MAX, PENDING_OK_MAX, STATE_CLOSING,
-    STATE_INIT, STATE_SUBSCRIBED, WHOLE_MAX,
+    IDENTITY_SIZE_FULL, IDENTITY_SIZE_MAX, INPUT_SIZE, LINE_SIZE_MAX, MESSAGE_ID_SIZE, OUTPUT_SIZE_MAX, PENDING_OK_MAX,
+    STATE_CLOSING, STATE_INIT, STATE_SUBSCRIBED, WHOLE_MAX,
 )
 from nsqfast._ext.core.memory cimport MEMORY_FULL, charge
 from nsqfast._ext.core.message cimport Delivery, get_be32, id_from_hex
@@ -34,7 +34,7 @@ from nsqfast._ext.protocol.v2 cimport (
     COMMAND_NOP, COMMAND_PUB, COMMAND_RDY, COMMAND_REJ, COMMAND_REQ, COMMAND_RUN_DEFERRED, COMMAND_SUB, COMMAND_TOUCH,
     PARSE_BROKEN, PARSE_MORE, Parse, parse_decimal, parse_line, write_frame, write_message,
 )
-from nsqfast._ext.server.errors cimport invalid, publish_failed, text, wrong_state
+from nsqfast._ext.server.answers cimport invalid, publish_failed, text, wrong_state
 
 from nsqfast.errors import ProtocolError
 from nsqfast.streams import upgrades

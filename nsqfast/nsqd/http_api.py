@@ -157,7 +157,6 @@ def _routes(
     config = Config(options, broker.lookup.configure)
     peek = Peek(broker)
     changes = MessageChanges(peek, publisher)
-    redrives = RedrivePages(broker, peek)
     change, change_deferred = changes.handler, changes.deferred_handler
     drain = DrainPages(broker.drain, options.http_drain or bool(options.http_admin_address))
     operators = partial(Route, is_admin=True)
@@ -199,12 +198,9 @@ def _routes(
         ("POST", "/channel/messages/move", operators(change("move"), need="everything")),
         ("POST", "/channel/deferred/run", operators(change_deferred("requeue"), need="channel")),
         ("POST", "/channel/deferred/cancel", operators(change_deferred("drop"), need="channel")),
-        # They come from another topic.
-        ("GET", "/channel/redrive", Route(redrives.show, need="everything")),
-        ("POST", "/channel/redrive", operators(redrives.start, need="everything")),
-        ("POST", "/channel/redrive/cancel", operators(redrives.cancel, need="everything")),
         # A topic's messages go to all of its channels, so no permission for a single channel covers it.
         ("GET", "/topic/peek", Route(peek.peek_topic, need="everything")),
+        *_redrive_routes(RedrivePages(broker, peek)),
         *_policy_routes(broker),
         ("GET", "/config/:opt", operators(config.get, need="everything")),
         ("PUT", "/config/:opt", operators(config.put, options.max_msg_size, need="everything")),
@@ -221,6 +217,14 @@ def _routes(
     ):
         routes.router.add(method, pattern, replace(route, path=pattern))
     return routes
+
+
+def _redrive_routes(pages: RedrivePages) -> Iterator[tuple[str, str, Route]]:
+    """What goes back comes from another topic."""
+    yield "GET", "/channel/redrive", Route(pages.show, need="everything")
+    for path, answer in (("", pages.start), ("/cancel", pages.cancel)):
+        route = Route(answer, need="everything", is_admin=True)
+        yield "POST", f"/channel/redrive{path}", route
 
 
 def _policy_routes(broker: Broker) -> Iterator[tuple[str, str, Route]]:

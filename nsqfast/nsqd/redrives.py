@@ -21,8 +21,11 @@ from nsqfast.nsqd.options import REDRIVES_NAME
 from nsqfast.wire.gotext import os_error
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from nsqfast._ext.broker.channel import Channel
-    from nsqfast.nsqd.broker import Broker
+    from nsqfast._ext.broker.topics import Topics
+    from nsqfast.nsqd.deaths import DeathFile
 
 REDRIVES_MAX = 1000  # that run at once, or are shown after their end
 LOOK_COUNT = 100  # dead letters of which it is looked up at once where they died
@@ -55,8 +58,10 @@ class Order:
 class Redrives:
     """Those of a broker."""
 
-    def __init__(self, broker: "Broker", folder: str) -> None:
-        self._broker, self._topics, self._folder = broker, broker.registry.topics, folder
+    def __init__(
+        self, topics: "Topics", get_deaths: "Callable[[], DeathFile | None]", folder: str
+    ) -> None:
+        self._topics, self._get_deaths, self._folder = topics, get_deaths, folder
         self._orders: dict[tuple[str, str], Order] = {}
         self._tasks: dict[tuple[str, str], asyncio.Task[None]] = {}
         self._keeping = asyncio.Lock()
@@ -211,7 +216,7 @@ class Redrives:
         if snapshot.needs_thread:
             await asyncio.get_running_loop().run_in_executor(None, snapshot.complete)
         ids = [snapshot.row(index)["id"] for index in range(len(snapshot))]
-        deaths = self._broker.deaths
+        deaths = self._get_deaths()
         known = {} if deaths is None else await deaths.find(order.source, ids)
         own = (order.topic, order.channel)
         came_from = {each: (death["topic"], death["channel"]) for each, death in known.items()}

@@ -277,7 +277,8 @@ class Server:
         if self._redrives is None:
             from nsqfast.nsqd.redrives import Redrives
 
-            self._redrives = Redrives(self, self.options.data_path or ".")
+            folder = self.options.data_path or "."
+            self._redrives = Redrives(self.registry.topics, lambda: self.deaths, folder)
             self._redrives.load()
         return self._redrives
 
