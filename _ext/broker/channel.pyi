@@ -2,6 +2,7 @@ from collections.abc import Callable
 from typing import Any
 
 from nsqfast._ext.broker.breaker import Breaker
+from nsqfast._ext.broker.dead_letters import REASONS as REASONS
 from nsqfast._ext.broker.dead_letters import DeadLetters
 from nsqfast._ext.broker.message_queue import MessageQueue
 from nsqfast._ext.broker.retry import Retry

@@ -25,6 +25,9 @@ from nsqfast.wire.refusals import NotTakenError
 
 log = logging.getLogger("nsqd")
 
+# The reason of what a consumer gives back unseen, since it ends: no failure.
+cdef bytes NOT_TRIED = b"-"
+
 cdef enum:
     # Deferred messages that one write stores, and bytes of their bodies.
     STORED_GROUP = 64
@@ -318,13 +321,14 @@ cdef class Channel(MessageQueue):
 
     cdef int give_back(self, Consumer consumer, Delivery *delivery, int64_t delay_ns, bytes error) except -1:
         """It failed: its consumer gave it back, or its time is over."""
-        if self.breaker is not None:
+        cdef bint has_failed = error != NOT_TRIED
+        if has_failed and self.breaker is not None:
             self.note_failure()
-        if self.failures_max:
+        if has_failed and self.failures_max:
             delivery.failures += delivery.failures < FAILURES_MAX
             if delivery.failures >= self.failures_max and not self.dead_letters.is_exempt():
                 return 0 if self.bury(delivery, FAILED, consumer, error) else self.keep_dead(delivery)
-        if delay_ns == 0 and self.retry is not None:
+        if delay_ns == 0 and has_failed and self.retry is not None:
             delay_ns = self.retry.delay_ns(delivery.attempts, self.random_share())
         if delay_ns == 0:
             self.backlog.requeue(delivery)

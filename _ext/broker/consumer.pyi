@@ -6,6 +6,7 @@ class Client(Timed): ...
 
 class Consumer:
     client: Any  # the connection, which stands above
+    client_id: str
     rdy: int
     in_flight: int
     sample_percent: int

@@ -1,6 +1,7 @@
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
+from nsqfast._ext.broker.dead_letters import REASONS as REASONS
 from nsqfast._ext.broker.durability import Durability
 from nsqfast._ext.broker.topic import Topic
 

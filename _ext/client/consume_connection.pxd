@@ -48,6 +48,7 @@ cdef class ConsumeConnection(ClientConnection):
     cdef Py_ssize_t tell_run(self, bytes name, bytes identities, bytes chosen, Py_ssize_t first, Py_ssize_t last,
                              bytes tail, bint is_answer) except -1
     cdef int requeue_refused(self, str text) except -1
+    cdef bytes untried_tail(self)
     cdef int leave_flight(self, Py_ssize_t count) except -1
     cdef int forget(self, Message message) except -1
 

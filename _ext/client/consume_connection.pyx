@@ -24,6 +24,9 @@ cdef enum:
 
 cdef bytes NEWLINE = b"\n"
 NO_PLACE = "reject needs nsqfast-nsqd or dead_letter_topic"
+# What nsqfast-nsqd does not count as a failure.
+cdef str NOT_TRIED = "-"
+
 # Errors that answer FIN, REQ, REJ or TOUCH and do not end the connection (spec nsqd-tcp §6).
 cdef tuple LATE = ("E_FIN_FAILED", "E_REQ_FAILED", "E_REJ_FAILED", "E_TOUCH_FAILED")
 # What ends the first line, and what may not be in it: it would end the command, or steer a terminal that shows it.
@@ -279,7 +282,7 @@ cdef class ConsumeConnection(ClientConnection):
         cdef int attempts = get_be16(data + 8)
         cdef bint is_hopeless = 0 < self.attempts_max < attempts
         if self.is_leaving:
-            return self.command(b"REQ ", 4, data + 10, b" 0\n")
+            return self.command(b"REQ ", 4, data + 10, self.untried_tail())
         if self.forgotten:
             self.forgotten.discard(data[10:MESSAGE_HEADER_SIZE])  # delivered again
         self.received += 1
@@ -371,10 +374,14 @@ cdef class ConsumeConnection(ClientConnection):
         """Requeue all unanswered messages at once; return how many there were."""
         cdef Py_ssize_t count = 0
         while self.first is not NULL:
-            count += (<Message> self.first).requeue(0, backoff=False)
+            count += (<Message> self.first).requeue(0, backoff=False, reason=NOT_TRIED)
         for identity in self.forgotten:
-            self.command(b"REQ ", 4, <bytes> identity, b" 0\n")
+            self.command(b"REQ ", 4, <bytes> identity, self.untried_tail())
         return count + len(self.forgotten)
+
+    cdef bytes untried_tail(self):
+        """Of a REQ of what nobody handled: no failure to nsqfast-nsqd."""
+        return b" 0 -\n" if self.may_reject else b" 0\n"
 
     def touch_before(self, int64_t before_ns):
         """Touch messages received, or last touched, before that moment; return how many there were."""

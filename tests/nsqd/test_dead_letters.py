@@ -246,3 +246,16 @@ def test_one_place_for_all(broker):
             message = client.read_message()
             assert message.attempts == attempts
             client.command("REQ", message.id.decode(), "0")
+
+
+def test_what_was_not_tried_has_not_failed(broker):
+    make(broker, b"a")
+    put(broker, max_failures=1, retry_min="1h")
+    with consume(broker, rdy=1) as client:
+        for attempts in range(1, 4):
+            message = client.read_message()
+            assert message.attempts == attempts
+            client.command("REQ", message.id.decode(), "0", "-")
+        client.command("REQ", client.read_message().id.decode(), "0", "why")
+        (letter,) = deaths(broker, 1)
+    assert letter["death"]["failures"] == 1
