@@ -1,5 +1,6 @@
 from nsqfast._ext.broker.dead_letters import DeadLetters
 from nsqfast._ext.broker.topics import Topics
+
 from nsqfast.wire.names import EPHEMERAL as EPHEMERAL
 
 DEFAULT_NAME: str

@@ -9,13 +9,13 @@
 #include <string.h>
 
 typedef struct {
-    uint32_t refs;
+    uint32_t refs : 25;
+    uint32_t failures : 7; /* of its deliveries before it was stored; 0 unless a policy counts them */
     uint32_t size;        /* of the body, bytes */
     int64_t timestamp_ns; /* when it was published, Unix time */
     uint64_t id;
-    uint64_t defer_ms : 40; /* from DPUB; starts at the fan-out; settings keeps it below 34 years */
+    uint64_t defer_ms : 47; /* from DPUB; starts at the fan-out; exceeds any int64_t of nanoseconds */
     uint64_t is_told : 1;   /* its publisher knows the id, and may end the deferral by it */
-    uint64_t failures : 7;  /* of these deliveries; 0 unless a policy counts them */
     uint64_t attempts : 16; /* deliveries before it was stored; 0 for a fresh message */
     char body[];
 } nsq_message;

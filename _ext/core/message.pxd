@@ -7,11 +7,11 @@ from nsqfast._ext.core.memory cimport Account
 
 cdef extern from "core/message.h" nogil:
     ctypedef struct Message "nsq_message":
-        uint32_t refs
+        uint32_t refs           # 25 bits
         uint32_t size
         int64_t timestamp_ns
         uint64_t id
-        uint64_t defer_ms       # 40 bits
+        uint64_t defer_ms       # 47 bits
         bint is_told
         uint8_t failures        # 7 bits
         uint16_t attempts

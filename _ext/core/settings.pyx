@@ -3,8 +3,6 @@ commit log does: they mean --durable=always, with as much in memory as by defaul
 """
 
 cdef int64_t MEM_QUEUE_SIZE = 10000
-# What a message has room for: 34 years.
-cdef int64_t DEFER_NS_MAX = ((<int64_t> 1 << 40) - 1) * 1000000
 
 cdef str TOPOLOGY_AWARE = "topology-aware-consumption"
 
@@ -22,7 +20,7 @@ cdef class Settings:
         self.max_msg_timeout_ns = options.max_msg_timeout_ns
         self.max_msg_size = options.max_msg_size
         self.max_body_size = options.max_body_size
-        self.defer_ns_max = min(options.max_defer_ns or options.max_req_timeout_ns, DEFER_NS_MAX)
+        self.defer_ns_max = options.max_defer_ns or options.max_req_timeout_ns
         self.max_rdy_count = options.max_rdy_count
         self.max_channel_consumers = options.max_channel_consumers
         self.node_id = options.node_id

@@ -17,7 +17,7 @@ LINES = [
     (b"PUB t1\n", b"PUB", 1, [b"t1"]),
     (b"PUB  t1\n", b"PUB", 2, [b"", b"t1"]),
     (b"RDY \n", b"RDY", 1, [b""]),
-    (b"SUB a b c d\n", b"SUB", 4, [b"a", b"b"]),
+    (b"SUB a b c d\n", b"SUB", 4, [b"a", b"b", b"c"]),
     (b" NOP\n", b"", 1, [b"NOP"]),
     (b"\n", b"", 0, []),
     (b"FIN\tx\n", b"FIN\tx", 0, []),

@@ -347,7 +347,7 @@ def test_the_one_with_the_highest_priority_holds_as_a_whole():
         rule("a", "^orders", None, 0),
         rule("bill", "^orders", "^bill", 5),
     ]
-    rules = Rules({each.name: each for each in all_of_them})
+    rules = Rules({each.name: each for each in all_of_them}, None)
 
     def name_of(topic, channel):
         return rules.find(topic, channel).name
@@ -355,4 +355,4 @@ def test_the_one_with_the_highest_priority_holds_as_a_whole():
     assert name_of("anything", None) == name_of("anything", "bill") == "base"
     assert name_of("orders", None) == name_of("orders.eu", "c") == "a"
     assert name_of("orders", "billing") == "bill"
-    assert Rules({}).find("t", "c") is None
+    assert Rules({}, None).find("t", "c") is None
