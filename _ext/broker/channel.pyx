@@ -39,8 +39,6 @@ cdef enum:
 cdef int64_t LONG_NS = 60000000000
 # Time to wait until the disk has taken some of what gathers for the log.
 cdef int64_t LOG_WAIT_NS = 5000000
-# Between two attempts to put a dead letter where there is no room for it.
-cdef int64_t DEAD_RETRY_NS = 1000000000
 # What a rate allows in this time may go at once.
 cdef int64_t BURST_NS = 100000000
 

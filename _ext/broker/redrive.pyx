@@ -32,20 +32,23 @@ cdef class Redrive:
 
     def go_on(self, int64_t most, dict choices=None):
         """Move up to so many, for a part of a turn; of so many as there are choices, by id, those chosen. What has no
-        choice is examined later. False: it has to wait, for a disk or for room in the channel. OSError, MemoryError."""
+        choice is examined later. False: it has to wait, for a disk or for room in the channel. MemoryError."""
         cdef Budget budget = begin_part()
         cdef size_t count
         self.examine_max = self.left_count if choices is None else <int64_t> len(choices)
         while most > 0 and self.left_count > 0 and self.examine_max > 0 and not self.is_gone:
             if not self.has_room(1):
                 return False
-            count = self.take(most, &budget, choices)
-            if count:
-                self.put(count)
-                most -= <int64_t> count
-            elif not has_next(self.source.backlog):
+            try:
+                count = self.take(most, &budget, choices)
+                if count:
+                    self.put(count)
+                    most -= <int64_t> count
+            except OSError:     # the broker's health reports it
+                return False
+            if count == 0 and not has_next(self.source.backlog):
                 self.left_count = 0
-            elif self.source.backlog.is_pending:
+            elif count == 0 and self.source.backlog.is_pending:
                 return False
             if is_spent(&budget, 0):
                 break
@@ -65,7 +68,12 @@ cdef class Redrive:
         while <int64_t> count < most and size < PIECE_SIZE and self.left_count > 0 and self.examine_max > 0:
             if count and not self.has_room(count + 1):
                 break
-            delivery = take_next(self.source.backlog)
+            try:
+                delivery = take_next(self.source.backlog)
+            except OSError:
+                if count == 0:
+                    raise
+                break       # those before an unreadable one go without it
             if delivery is NULL:
                 break
             self.left_count -= 1

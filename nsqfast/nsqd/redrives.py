@@ -55,6 +55,19 @@ class Order:
     begun: int = field(default_factory=time.time_ns)
 
 
+_EXAMPLE = Order("", "", "", "", 0.0, 0, "")
+
+
+def _read(found: Any) -> Order:
+    """TypeError: it is none."""
+    order = Order(**found)
+    for name, value in asdict(order).items():
+        kinds = (int, float) if name == "rate" else type(asdict(_EXAMPLE)[name])
+        if not isinstance(value, kinds):
+            raise TypeError
+    return order
+
+
 class Redrives:
     """Those of a broker."""
 
@@ -70,7 +83,7 @@ class Redrives:
         """Go on with those of an earlier run."""
         try:
             data = read(self._folder, REDRIVES_NAME)
-            found = [] if data is None else [Order(**each) for each in json.loads(data)["redrives"]]
+            found = [] if data is None else [_read(each) for each in json.loads(data)["redrives"]]
         except (OSError, ValueError, KeyError, TypeError) as error:
             reason = os_error(error) if isinstance(error, OSError) else "it is no list of redrives"
             try:
@@ -161,9 +174,9 @@ class Redrives:
         before = order.moved
         try:
             await self._move(order)
-        except (LookupError, OSError) as error:
+        except (LookupError, MemoryError) as error:
             order.state = FAILED
-            order.error = os_error(error) if isinstance(error, OSError) else str(error.args[0])
+            order.error = "no memory" if isinstance(error, MemoryError) else str(error.args[0])
         else:
             order.state = DONE
         finally:

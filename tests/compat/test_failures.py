@@ -13,6 +13,7 @@ from support.destination import Destination, answer
 from support.server import go_program, start_nsqd
 from support.waiting import eventually
 from support.web import get, post, request, topic_stats
+from support.wire import Client
 
 SCRIPT = Path(__file__).parent / "scripts" / "pynsq_failing.py"
 COUNT = 20
@@ -104,6 +105,34 @@ def test_go_nsq(broker):
 def is_empty(broker):
     found = topic_stats(broker.http, "t")["channels"]["c"]
     return not (found["depth"] or found["deferred_count"] or found["in_flight_count"])
+
+
+@pytest.mark.go
+def test_go_reads_the_folder(tmp_path):
+    """What failed has another id there, in letters and digits, and its count again when we have the folder back."""
+    with start_nsqd("nsqfast", tmp_path) as broker:
+        begin(broker, "c", max_failures=3)
+        with Client(broker.tcp) as client:
+            client.sub("t", "c", COUNT)
+            for _ in range(2):
+                for message in client.read_messages(COUNT):
+                    client.command("REQ", message.id.decode(), "0")
+            client.read_messages(COUNT)
+    with start_nsqd("go", tmp_path) as broker, Client(broker.tcp) as client:
+        client.sub("t", "c", COUNT)
+        messages = client.read_messages(COUNT)
+        assert sorted(message.body.decode() for message in messages) == BODIES
+        assert all(message.id.isalnum() for message in messages)
+        client.fin(messages.pop())
+        client.barrier()
+    with start_nsqd("nsqfast", tmp_path) as broker, Client(broker.tcp) as client:
+        client.sub("t", "c", COUNT)
+        again = client.read_messages(COUNT - 1)
+        for message in again:
+            int(message.id, 16)
+            client.command("REQ", message.id.decode(), "0")
+        eventually(lambda: len(dead(broker, "c")) == COUNT - 1)
+        assert {each["death"]["failures"] for each in dead(broker, "c")} == {3}
 
 
 @needs_pynsq

@@ -9,6 +9,10 @@ from support.waiting import eventually
 from support.web import get, post, request, topic_stats
 from support.wire import Client
 
+BAD_RATE = (
+    b'{"redrives": [{"topic": "t", "channel": "c", "source": "t.c.dead", "source_channel": "",'
+    b' "rate": "x", "limit": 0, "filter": ""}]}'
+)
 PAGE = "/channel/redrive?topic=t&channel=c"
 
 
@@ -100,7 +104,7 @@ def test_a_restart_goes_on(tmp_path):
         eventually(lambda: json.loads(path.read_bytes())["redrives"] == [])
 
 
-@pytest.mark.parametrize("content", [b"{", b"[]", b'{"redrives": [{"topic": 1}]}'])
+@pytest.mark.parametrize("content", [b"{", b"[]", b'{"redrives": [{"topic": 1}]}', BAD_RATE])
 def test_a_broken_file(tmp_path, content):
     (tmp_path / "redrives.json").write_bytes(content)
     with start_nsqd("nsqfast", tmp_path) as broker:
