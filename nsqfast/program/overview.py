@@ -35,6 +35,7 @@ PROGRAMS = (
     ),
     Program("to-nsq", "publishes standard input", "nsqfast.tools.to_nsq.main"),
     Program("nsq-tail", "prints the messages of topics", "nsqfast.tools.nsq_tail.main"),
+    Program("redrive", "sends dead letters back to where they died", "nsqfast.tools.redrive.main"),
     Program("nsq-stat", "shows rates and depths of channels", "nsqfast.tools.nsq_stat.main"),
     Program("nsq-to-file", "archives topics in files", "nsqfast.tools.nsq_to_file.main"),
     Program("nsq-to-http", "sends messages to a web server", "nsqfast.tools.nsq_to_http.main"),

@@ -23,7 +23,7 @@ from nsqfast.client.config import Config
 from support.authd import AuthServer, grant, permit
 from support.fake_nsqd import FakeNsqd
 from support.server import start_nsqd
-from support.waiting import until
+from support.waiting import eventually, until
 from support.web import post, topic_stats
 from support.wire import Client
 
@@ -246,10 +246,16 @@ async def test_many_at_once_share_one_connection(ours, nsqd, topic):
         jobs = await asyncio.gather(
             *[producer.publish_delayed(topic, b"job", HOUR) for _ in range(500)]
         )
-        before = len([line for line in ours.lines if "TCP: new client" in line])
+        before = count_clients(ours, topic, "before")
         assert await asyncio.gather(*[job.cancel() for job in jobs]) == [1] * 500
-        after = len([line for line in ours.lines if "TCP: new client" in line])
-        assert after - before == 1
+        assert count_clients(ours, topic, "after") - before == 1
+
+
+def count_clients(ours, topic, channel):
+    """That came until now: the line of a new channel has those of all of them before it."""
+    make_channels(ours, topic, channel)
+    eventually(lambda: any(f"new channel({channel})" in line for line in ours.lines))
+    return len([line for line in ours.lines if "TCP: new client" in line])
 
 
 async def test_middleware_is_around_it(ours, nsqd, topic):

@@ -51,7 +51,9 @@ def reject(broker, *errors, topic="t", channel="c", body=b"%d"):
             client.command("IDENTIFY", body=IDENTITY)
             client.read_response()
             client.sub(topic, channel, 1)
-            client.command("REJ", client.read_message().id.decode(), error)
+            message = client.read_message()
+            client.command("RDY", "0")
+            client.command("REJ", message.id.decode(), error)
             client.barrier()
 
 
