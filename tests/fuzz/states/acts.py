@@ -14,6 +14,8 @@ DEFINITIONS = (
     {"retry_min": "400ms", "retry_multiplier": 1},
     {"max_in_flight": 50},
     {"max_messages": 1_000_000},
+    {"max_age": "2160h"},
+    {"pause_when_failing": 1, "pause_window": "100ms", "pause_time": "10ms"},
 )
 DELAYS_MS = (0, 1, 50, 50, 400, 1500)
 READY = (0, 1, 2, 10, 100, 400, 2500)
