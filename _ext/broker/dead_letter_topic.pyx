@@ -18,6 +18,8 @@ DEFAULT_NAME = "{topic}.{channel}.dead"
 # Between two tries while the topic takes none: the first pause, and the longest.
 cdef int64_t PAUSE_MIN_NS = 1000000000
 cdef int64_t PAUSE_MAX_NS = 60000000000
+# Until the disk has taken some of what gathers for the log.
+cdef int64_t LOG_WAIT_NS = 5000000
 
 
 def name_dead_letters(str pattern, str topic, str channel):
@@ -52,8 +54,11 @@ cdef class DeadLetterTopic(DeadLetters):
         if now_ns < self.retry_ns:
             return False
         if not self.copy(delivery):
-            self.pause_ns = min(max(2 * self.pause_ns, PAUSE_MIN_NS), PAUSE_MAX_NS)
-            self.retry_ns = now_ns + self.pause_ns
+            if self.refusal is None:
+                self.retry_ns = now_ns + LOG_WAIT_NS
+            else:
+                self.pause_ns = min(max(2 * self.pause_ns, PAUSE_MIN_NS), PAUSE_MAX_NS)
+                self.retry_ns = now_ns + self.pause_ns
             return False
         self.refusal, self.pause_ns = None, 0
         topic = self.topic
@@ -65,6 +70,7 @@ cdef class DeadLetterTopic(DeadLetters):
         return True
 
     cdef bint copy(self, Delivery *delivery) except -1:
+        """Publish it. False: there is no room in this turn's batch, or a refusal."""
         cdef Topic topic
         cdef Channel channel
         try:
@@ -73,7 +79,7 @@ cdef class DeadLetterTopic(DeadLetters):
                 topic.admit(3, delivery.message.size)    # with the record that finishes the old one
             topic.publish(delivery.message.body, delivery.message.size, 0)
         except (NotTakenError, ProtocolError) as refusal:
-            self.refusal = str(refusal)
+            self.refusal = None if self.topics.durability.store.must_wait() else str(refusal)
             return False
         channel = (<Topic> self.topics.by_name[self.topic_name]).channel_by_name[self.channel_name]
         topic.store.note_copies(channel.backlog, None)
