@@ -67,7 +67,16 @@ class Readers:
         self.registry = registry
         self.found = found
         self.peers: dict[str, Peer] = {}
+        self.topics: set[str] = set()
+        self.join_new()
+
+    def join_new(self) -> None:
+        """A topic of dead letters may be made while others are read."""
+        registry, found = self.registry, self.found
         for topic in registry.topics.sorted():
+            if topic.name in self.topics:
+                continue
+            self.topics.add(topic.name)
             found.names.add(topic.name)
             found.names |= {f"{topic.name}:{channel.name}" for channel in topic.channels()}
             if not topic.channels():
@@ -83,6 +92,7 @@ class Readers:
     def turn(self) -> bool:
         """Whether something came."""
         has_come = False
+        self.join_new()
         for target, peer in self.peers.items():
             messages = [data for kind, data in peer.receive() if kind == 2]
             bodies = [data[26:] for data in messages]
