@@ -25,8 +25,11 @@ ctypedef struct Death:
 
 cdef class Deaths:
     cdef readonly str topic
-    cdef bytearray data      # Death and its texts, one after the other
+    cdef list pieces         # of what is known, as take() returns it
+    cdef bytearray data      # the last piece: Death and its texts, one after the other
     cdef uint64_t first_id, last_id
+    cdef int64_t died_ns     # the last one
 
     cdef int add(self, uint64_t id, const Delivery *delivery, Reason reason, str topic, str channel, str client,
                  bytes error, int64_t now_ns) except -1
+    cdef int end_piece(self) except -1

@@ -17,7 +17,7 @@ cdef class Durability:
     cdef set waiting                 # clients whose OK waits
     cdef list callbacks              # (ticket, callable) that wait, too
     cdef list unwritten_deaths       # Deaths of which something was added in this turn
-    cdef public object on_deaths     # is called with what is known of dead letters (Deaths.take); None = with nothing
+    cdef public object on_deaths     # is called with a topic, and what is known of its dead letters (Deaths.take)
     cdef object news                 # deque of (ticket done, error or None, clients and callables not told yet)
 
     cdef int wait(self, Client client) except -1

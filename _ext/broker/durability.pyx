@@ -81,9 +81,9 @@ cdef class Durability:
     cdef int write_deaths(self) except -1:
         written, self.unwritten_deaths = self.unwritten_deaths, []
         for deaths in written:
-            taken = deaths.take()
+            pieces = deaths.take()
             if self.on_deaths is not None:
-                self.on_deaths(*taken)
+                self.on_deaths(deaths.topic, pieces)
         return 0
 
     def fileno(self):

@@ -1,16 +1,16 @@
 """What is known of dead letters, in a database in the data folder, which Go's nsqd does not look at.
 
-A row has what died for one topic in one turn, as the broker's core packed it (_ext/broker/deaths.pxd): few rows are
-written, however many messages die. One thread does all of it, in order. A kill takes what that has not written yet, and
-never a message; a broker without a dead letter has no such file.
+A row has what died for one topic in one turn, or a piece of that, as the broker's core packed it
+(_ext/broker/deaths.pxd): few rows are written, however many messages die. One thread does all of it, in order. A kill
+takes what that has not written yet, and never a message; a broker without a dead letter has no such file.
 """
 
 import asyncio
 import logging
 import sqlite3
 import struct
+import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -22,7 +22,6 @@ from nsqfast.nsqd.metadata import keep_aside
 from nsqfast.nsqd.options import DEATHS_NAME
 
 UNWRITTEN_MAX = 64 << 20  # bytes that wait for the thread; more is left out
-ROW_SIZE = 64 << 10  # of what a look for one dead letter reads
 PRUNE_PERIOD_S = 60
 PRUNE_MARGIN_NS = 10**9
 _HEAD = struct.Struct("<QqQqIHBBBBBxI")
@@ -30,6 +29,9 @@ _COLUMNS = "topic TEXT, first_id INTEGER, last_id INTEGER, died_ns INTEGER, pack
 
 log = logging.getLogger("nsqd")
 
+Piece = tuple[
+    int, int, int, bytes
+]  # first id, last id, when that died, what is known (Deaths.take)
 Death = dict[str, int | str]
 
 
@@ -42,7 +44,8 @@ class DeathFile:
         self._path = Path(folder, DEATHS_NAME)
         self._thread = ThreadPoolExecutor(1, "deaths")
         self._base: sqlite3.Connection | None = None
-        self._unwritten: deque[tuple[str, int, int, bytes]] = deque()
+        self._lock = threading.Lock()  # for the next two
+        self._unwritten: list[tuple[str, int, int, int, bytes]] = []
         self._unwritten_size = 0
         self._pruned_s: dict[str, float] = {}  # of each topic, when it was last done
         self._has_failed = False
@@ -56,14 +59,17 @@ class DeathFile:
             else:
                 topic.take_dead_letters()
 
-    def add(self, topic: str, first_id: int, last_id: int, packed: bytes) -> None:
-        """Let it be written soon: of the dead letters with these ids, and those between."""
-        if self._unwritten_size + len(packed) > UNWRITTEN_MAX:
-            self.lost_count += len(packed)
-            return
-        self._unwritten.append((topic, first_id, last_id, packed))
-        self._unwritten_size += len(packed)
-        if len(self._unwritten) == 1:
+    def add(self, topic: str, pieces: list[Piece]) -> None:
+        """Let them be written soon."""
+        size = sum(len(piece[3]) for piece in pieces)
+        with self._lock:
+            is_first = not self._unwritten
+            if self._unwritten_size + size > UNWRITTEN_MAX:
+                self.lost_count += size
+                return
+            self._unwritten += [(topic, *piece) for piece in pieces]
+            self._unwritten_size += size
+        if is_first:
             self._thread.submit(self._write)
         self._prune(topic)
 
@@ -151,11 +157,8 @@ class DeathFile:
         self._try(lambda base: base.execute(text, values))
 
     def _write(self) -> None:
-        rows: list[tuple[Any, ...]] = []
-        while self._unwritten:
-            taken = self._unwritten.popleft()
-            self._unwritten_size -= len(taken[3])
-            rows.extend(_cut(*taken))
+        with self._lock:
+            rows, self._unwritten, self._unwritten_size = self._unwritten, [], 0
         text = "INSERT OR REPLACE INTO deaths VALUES (?, ?, ?, ?, ?)"
 
         def insert(base: sqlite3.Connection) -> bool:
@@ -188,19 +191,6 @@ class DeathFile:
         self._write()
         if self._base is not None:
             self._base.close()
-
-
-def _cut(topic: str, _first: int, _last: int, packed: bytes) -> Iterator[tuple[Any, ...]]:
-    """Rows of not much more than ROW_SIZE."""
-    start = place = 0
-    while place < len(packed):
-        head = _HEAD.unpack_from(packed, place)
-        if place == start:
-            first_id = head[0]
-        place += head[4]
-        if place - start >= ROW_SIZE or place == len(packed):
-            yield topic, first_id, head[0], head[1], packed[start:place]
-            start = place
 
 
 def _unpack(packed: bytes) -> Iterator[tuple[int, Death]]:

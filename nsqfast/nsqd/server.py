@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     import socket
 
     from nsqfast.nsqd.auth import AuthClient
-    from nsqfast.nsqd.deaths import DeathFile
+    from nsqfast.nsqd.deaths import DeathFile, Piece
     from nsqfast.nsqd.policies import Policies
     from nsqfast.nsqd.redrives import Redrives
 
@@ -289,8 +289,8 @@ class Server:
             self.deaths = DeathFile(self.options.data_path or ".", self.registry.topics)
         return self.deaths
 
-    def _note_deaths(self, topic: str, first_id: int, last_id: int, packed: bytes) -> None:
-        self._open_deaths().add(topic, first_id, last_id, packed)
+    def _note_deaths(self, topic: str, pieces: "list[Piece]") -> None:
+        self._open_deaths().add(topic, pieces)
 
     def _close_log(self, folder: str) -> None:
         """What only the log has goes to the other files, as with a start with it and a clean stop."""
