@@ -33,7 +33,6 @@ cdef class Channel(MessageQueue):
     cdef readonly str name
     cdef readonly bint ephemeral
     cdef readonly bint paused
-    cdef readonly bint exiting
     cdef readonly uint64_t message_count
     cdef readonly uint64_t delivery_count
     cdef readonly uint64_t finish_count

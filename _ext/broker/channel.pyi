@@ -15,7 +15,6 @@ class Channel(MessageQueue):
     name: str
     ephemeral: bool
     paused: bool
-    exiting: bool
     message_count: int
     delivery_count: int
     finish_count: int

@@ -89,7 +89,7 @@ cdef class DeadLetterTopic(DeadLetters):
         """The topic, created if need be; ProtocolError, NotTakenError."""
         if self.topic is None or self.topic.exiting:
             if not is_valid_name(self.name) or is_ephemeral(self.name):
-                raise NotTakenError(f"{self.name} is no name of a topic of dead letters", "name")
+                raise NotTakenError(f"{self.name} is no name of a topic of dead letters")
             self.topics.admit(self.name)
             self.topic = self.topics.ensure(self.name)
             self.topic.take_dead_letters()

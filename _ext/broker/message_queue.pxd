@@ -12,6 +12,7 @@ from nsqfast._ext.storage.engine cimport ChannelStore
 
 cdef class MessageQueue(Timed):
     cdef ChannelStore backlog
+    cdef readonly bint exiting    # it is deleted, or the broker stops: nothing is put into it, nothing taken
     cdef Account *account         # of the broker, which the store keeps
     cdef Timers timers
     cdef public object policy     # who set the limits keeps here what for; None = there are none

@@ -3,6 +3,7 @@ from typing import Any
 from nsqfast._ext.core.heap import Timed
 
 class MessageQueue(Timed):
+    exiting: bool
     backend_depth: int
     policy: Any
     max_messages: int

@@ -27,18 +27,20 @@ cdef class Redrive:
 
     @property
     def is_gone(self):
-        """The channel is deleted, or the broker stops."""
-        return self.topic.exiting or self.channel.exiting
+        """One of the two is deleted, or the broker stops."""
+        return self.topic.exiting or self.channel.exiting or self.source.exiting
 
     def go_on(self, int64_t most, dict choices=None):
         """Move up to so many, for a part of a turn; of so many as there are choices, by id, those chosen. What has no
         choice is examined later. False: it has to wait, for a disk or for room in the channel. MemoryError."""
         cdef Budget budget = begin_part()
         cdef size_t count
+        cdef int64_t left_before
         self.examine_max = self.left_count if choices is None else <int64_t> len(choices)
         while most > 0 and self.left_count > 0 and self.examine_max > 0 and not self.is_gone:
             if not self.has_room(1):
                 return False
+            left_before = self.examine_max
             try:
                 count = self.take(most, &budget, choices)
                 if count:
@@ -46,11 +48,11 @@ cdef class Redrive:
                     most -= <int64_t> count
             except OSError:     # the broker's health reports it
                 return False
-            if count == 0 and not has_next(self.source.backlog):
+            if not has_next(self.source.backlog):
                 self.left_count = 0
-            elif count == 0 and self.source.backlog.is_pending:
-                return False
-            if is_spent(&budget, 0):
+            elif self.examine_max == left_before:
+                return False        # a disk has to answer first
+            if is_spent(&budget, UNITS):
                 break
         return True
 

@@ -346,6 +346,18 @@ cdef class Snapshot:
     def __len__(self):
         return self.found_count + (0 if self.scan is None else self.scan.found_count)
 
+    def ids(self):
+        """Of all rows."""
+        cdef size_t i
+        cdef Glance *glance
+        found = []
+        for i in range(self.found_count):
+            glance = &self.glances[self.found[i]]
+            found.append(hex_of(id_of_record(glance.payload) if glance.message is NULL else glance.message.id))
+        for i in range(0 if self.scan is None else self.scan.found_count):
+            found.append(hex_of(self.scan.found[i].id))
+        return found
+
     def row(self, size_t index):
         """id, timestamp_ns, attempts, failures, size, where, due_ns (Unix time) and consumer (or None), piece of the
         body."""

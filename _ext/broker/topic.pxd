@@ -31,7 +31,6 @@ cdef class Topic(MessageQueue):
     cdef readonly bint ephemeral
     cdef readonly bint paused
     cdef bint awaits_channels  # other servers may know of more; until they answer, no channel gets anything
-    cdef readonly bint exiting
     cdef bint is_deleted
     cdef uint64_t log_mark           # behind what was logged before the current put
     cdef readonly Deaths deaths      # of the dead letters that it takes; None = it takes none

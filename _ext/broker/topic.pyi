@@ -11,7 +11,6 @@ class Topic(MessageQueue):
     name: str
     ephemeral: bool
     paused: bool
-    exiting: bool
     deaths: Deaths | None
     depth: int
     def __init__(

@@ -29,9 +29,8 @@ _COLUMNS = "topic TEXT, first_id INTEGER, last_id INTEGER, died_ns INTEGER, pack
 
 log = logging.getLogger("nsqd")
 
-Piece = tuple[
-    int, int, int, bytes
-]  # first id, last id, when that died, what is known (Deaths.take)
+# First id, last id, when that died, what is known (Deaths.take).
+Piece = tuple[int, int, int, bytes]
 Death = dict[str, int | str]
 
 

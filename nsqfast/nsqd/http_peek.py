@@ -196,8 +196,7 @@ class Peek:
         topic = self.registry.topics.find(names["topic"])
         if self._broker.deaths is None or topic is None or topic.deaths is None:
             return {}
-        ids = [snapshot.row(index)["id"] for index in range(len(snapshot))]
-        return await self._broker.deaths.find(topic.name, ids)
+        return await self._broker.deaths.find(topic.name, snapshot.ids())
 
     async def _answer(self, queue: MessageQueue, names: dict[str, str], look: Look) -> Response:
         async with self.turns:

@@ -55,15 +55,17 @@ class Order:
     begun: int = field(default_factory=time.time_ns)
 
 
-_EXAMPLE = Order("", "", "", "", 0.0, 0, "")
+# A rate may be a whole number.
+_KINDS: dict[str, Any] = {
+    name: type(value) for name, value in asdict(Order("", "", "", "", 0, 0, "")).items()
+} | {"rate": int | float}
 
 
 def _read(found: Any) -> Order:
     """TypeError: it is none."""
     order = Order(**found)
     for name, value in asdict(order).items():
-        kinds = (int, float) if name == "rate" else type(asdict(_EXAMPLE)[name])
-        if not isinstance(value, kinds):
+        if not isinstance(value, _KINDS[name]):
             raise TypeError
     return order
 
@@ -209,7 +211,8 @@ class Redrives:
         order.left = redrive.left_count
         while redrive.left_count and not (order.limit and order.moved >= order.limit):
             if redrive.is_gone:
-                raise LookupError("the channel is deleted")
+                is_ours = topic.exiting or channel.exiting
+                raise LookupError(f"the {'channel is' if is_ours else 'dead letters are'} deleted")
             now_s = time.monotonic()
             most = order.limit - order.moved if order.limit else redrive.left_count
             if order.rate:
@@ -228,7 +231,7 @@ class Redrives:
         snapshot = Snapshot(source, "ready", LOOK_COUNT, 0, 0, b"", None, 0)
         if snapshot.needs_thread:
             await asyncio.get_running_loop().run_in_executor(None, snapshot.complete)
-        ids = [snapshot.row(index)["id"] for index in range(len(snapshot))]
+        ids = snapshot.ids()
         deaths = self._get_deaths()
         known = {} if deaths is None else await deaths.find(order.source, ids)
         own = (order.topic, order.channel)

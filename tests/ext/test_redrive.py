@@ -108,6 +108,21 @@ def test_a_deleted_channel(scene):
     assert (moving.moved_count, topic.depth) == (0, 3)
 
 
+@pytest.mark.parametrize("is_channel", [False, True])
+def test_deleted_dead_letters(scene, is_channel):
+    topic = letters(scene, *bodies(3))
+    source = topic.channel("a") if is_channel else topic
+    moving = redrive(scene, source)
+    assert moving.left_count == 3
+    if is_channel:
+        topic.delete_channel("a")
+    else:
+        scene.registry.topics.delete(DEAD.decode())
+    assert moving.is_gone
+    moving.go_on(10)
+    assert moving.moved_count == 0
+
+
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("memory", [0, 10_000])
 @pytest.mark.parametrize("has_checkpoint", [False, True])

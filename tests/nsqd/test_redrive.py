@@ -159,6 +159,17 @@ def test_a_channel_that_is_deleted_meanwhile(broker):
     assert depth(broker, "t.c.dead", "") >= 99
 
 
+def test_dead_letters_that_are_deleted_meanwhile(tmp_path):
+    """In memory and on disk."""
+    with start_nsqd("nsqfast", tmp_path, "--mem-queue-size=10") as broker:
+        make(broker, "t", "c")
+        publish(broker, "t.c.dead", 100)
+        start(broker, rate=1)
+        post(broker.http, "/topic/delete?topic=t.c.dead")
+        order = ended(broker)
+        assert (order["state"], order["error"]) == ("failed", "the dead letters are deleted")
+
+
 @pytest.mark.parametrize(
     ("values", "status", "code"),
     [
