@@ -189,7 +189,7 @@ def decode_record(bytes record):
 
 
 def parse_command(bytes data, Py_ssize_t scanned=0):
-    """Return (line size, name, parameter count, first two parameters), None for more, ValueError for broken."""
+    """Return (line size, name, parameter count, first three parameters), None for more, ValueError for broken."""
     cdef Line line
     cdef Parse outcome = parse_line(data, len(data), scanned, &line)
     if outcome == PARSE_BROKEN:

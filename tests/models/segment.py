@@ -1,6 +1,9 @@
 """Which records a data file holds, as plainly as the rules of _ext/storage/diskqueue/segment.pyx can be said."""
 
-HEX = frozenset(b"0123456789abcdef")
+import re
+
+ID = re.compile(rb"[0-9a-vG-V]{5}[0-9a-f]{11}")
+FAILURES_MAX = 127
 SIZE_MIN = 30
 TIMESTAMPS = range(10**18 + 1, 7258118400 * 10**9)
 
@@ -24,7 +27,7 @@ def is_clear(data):
     return all(
         at in heads
         for at in range(len(data) - SIZE_MIN + 1)
-        if HEX.issuperset(data[at + 14 : at + 30]) and end_of(data, at) >= at + SIZE_MIN
+        if is_id(data[at + 14 : at + 30]) and end_of(data, at) >= at + SIZE_MIN
     )
 
 
@@ -39,13 +42,23 @@ def end_of(data, at):
     return at + 4 + int.from_bytes(data[at : at + 4], "big")
 
 
+def is_id(text):
+    """Sixteen digits; in which of three alphabets each of the first five stands says how often the message failed."""
+    alphabets = [
+        1 if each in b"ghijklmnopqrstuv" else 2 if each in b"GHIJKLMNOPQRSTUV" else 0
+        for each in text[:5]
+    ]
+    failures = sum(alphabet * 3**place for place, alphabet in enumerate(alphabets))
+    return bool(ID.fullmatch(text)) and failures <= FAILURES_MAX
+
+
 def fits(data, at):
     """A size that a record may have, and so many bytes."""
     return at + SIZE_MIN <= len(data) and at + SIZE_MIN <= end_of(data, at) <= len(data)
 
 
 def looks(data, at):
-    return fits(data, at) and HEX.issuperset(data[at + 14 : at + 30])
+    return fits(data, at) and is_id(data[at + 14 : at + 30])
 
 
 def accepted(data, at):

@@ -27,12 +27,12 @@ FILE_COUNT_MAX = 5
 WORDS = [SEPARATOR, b"0,0\n", b"\x00\x00\x00\x1b", b"0123456789abcdef", b"#9\n", b"=", b"nsqacks2"]
 
 
-def record(text, number=1):
-    return body(encode_record(text, 1_700_000_000_000_000_000, 1, number))
+def record(text, number=1, failures=0):
+    return body(encode_record(text, 1_700_000_000_000_000_000, 1 | failures << 16, number))
 
 
 def seeds():
-    three = [record(b"a" * n, n) for n in (1, 20, 3)]
+    three = [record(b"a" * n, n, n) for n in (1, 20, 3)]
     whole = b"".join(three)
     end = len(whole)
     join = SEPARATOR.join

@@ -17,7 +17,9 @@ def seeds():
         b"\x01FIN 0123456789abcdef\nNOP\n",
         b"\x03" + b"\x00\x00\x00\x06\x00\x00\x00\x00OK" * 3,
         b"\x00REQ 0123456789abcdef 18446744073709551617\n",
+        b"\x00REQ 0123456789abcdef 0 TimeoutError: no answer\n",
         b"\x00" + bytes(10) + b"0123456789abcdefbody",
+        b"\x00" + bytes(10) + b"gH23456789abcdefbody",
     ]
 
 
@@ -26,7 +28,7 @@ def read_line(data):
     if not newline or len(line) >= LINE_SIZE_MAX:
         return None if len(data) < LINE_SIZE_MAX else "broken"
     name, *parameters = line.removesuffix(b"\r").split(b" ")
-    return len(line) + 1, name, len(parameters), parameters[:2]
+    return len(line) + 1, name, len(parameters), parameters[:3]
 
 
 def check_line(data):
