@@ -57,7 +57,7 @@ SELDOM = """
     commitlog.folder commitlog.start commitlog.view
     broker.breaker broker.calendar broker.dead_letters broker.embedded broker.picker broker.retry broker.shutdown
     broker.snapshot
-    server.auth
+    server.auth server.death_lookup
     dev.commit_rings dev.null_peer dev.probes dev.structures
 """.split()
 LDFLAGS = ["-pthread"]

@@ -16,6 +16,10 @@ cdef enum Distance:
     DISTANCE_COUNT = 3
 
 
+# Of a client that says it is there, from a broker with these options.
+cdef Distance distance_to(str zone, str region, object options) except? GLOBAL
+
+
 cdef class Client(Timed):
     cdef int flush(self) except -1
     cdef int go_on(self) except -1

@@ -16,6 +16,12 @@ cdef enum:
 cdef int64_t TAKE_LATER_NS = 1000000
 
 
+cdef Distance distance_to(str zone, str region, object options) except? GLOBAL:
+    if zone == options.topology_zone:
+        return ZONE_LOCAL
+    return REGION_LOCAL if region == options.topology_region else GLOBAL
+
+
 cdef class Client(Timed):
     """A connection, which publishes, consumes, or does both."""
 

@@ -19,4 +19,5 @@ cdef class Registry:
     cdef readonly Checkpoints checkpoints
     cdef public bint is_draining     # new messages are refused, as nsqfast.nsqd.drain wants
     cdef public object tls_context   # for later upgrades to TLS; None = there are none
+    cdef public object find_deaths   # (topic, ids): a future of what is known of them, as JSON; None = nothing died
     cdef public object authorizer    # (client, secret, callback): asks for its permissions; None = nobody needs any

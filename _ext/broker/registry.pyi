@@ -1,3 +1,4 @@
+from asyncio import Future
 from collections.abc import Callable
 from ssl import SSLContext
 from typing import Any
@@ -19,6 +20,7 @@ class Registry:
     checkpoints: Any
     is_draining: bool
     tls_context: SSLContext | None
+    find_deaths: Callable[[str, list[int]], Future[bytes]] | None
     authorizer: Callable[[Any, bytes, Callable[[Any, bool], None]], Any] | None
     def __init__(
         self, options: object, make_topics: Callable[[Durability], Topics] = ...

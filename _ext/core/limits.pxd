@@ -70,6 +70,8 @@ cdef enum:
     COSTLY_COUNT_MAX = 8
     # Bytes of what a consumer says of a message that failed; the rest is left out.
     ERROR_SIZE_MAX = 256
+    # Dead letters that a client asks of at once; a connection has one such question.
+    DEATHS_COUNT_MAX = 500
     # Bytes of large commands that count for one of these: new memory is slow, 1 GB a second.
     COSTLY_SIZE = 65536
     # What one read of a connection may bring, and what it may when the turn has had enough of large commands.

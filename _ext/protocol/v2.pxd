@@ -22,6 +22,7 @@ cdef enum CommandKind:
     COMMAND_NOP
     # From here on only for clients that negotiated `reject`, ...
     COMMAND_REJ
+    COMMAND_DEATHS
     # ... and `nsqfast_deferred_ids`.
     COMMAND_CANCEL_DEFERRED
     COMMAND_RUN_DEFERRED

@@ -68,6 +68,8 @@ cdef CommandKind command_kind(const char *name, Py_ssize_t size) noexcept nogil:
             return COMMAND_AUTH
     elif size == 5 and memcmp(name, b"TOUCH", 5) == 0:
         return COMMAND_TOUCH
+    elif size == 6 and memcmp(name, b"DEATHS", 6) == 0:
+        return COMMAND_DEATHS
     elif size == 8 and memcmp(name, b"IDENTIFY", 8) == 0:
         return COMMAND_IDENTIFY
     elif size == 12 and memcmp(name, b"RUN_DEFERRED", 12) == 0:

@@ -3,6 +3,7 @@
 cimport cython
 from libc.stdint cimport uint64_t
 
+from nsqfast._ext.broker.channel cimport Outcome
 from nsqfast._ext.broker.consumer cimport Client
 from nsqfast._ext.broker.registry cimport Registry
 from nsqfast._ext.broker.topic cimport Topic
@@ -29,6 +30,7 @@ cdef class Answers:
 
     cdef int want_flush(self) except -1
     cdef int send(self, int frame_type, bytes data) except -1
+    cdef bytes refuse(self, str command, bytes id, Outcome outcome)
     cdef int accept(self, uint64_t ticket, str command, Topic topic, uint64_t message_count) except -1
     cdef int accept_with_id(self, uint64_t ticket, str command, Topic topic, uint64_t id) except -1
     cdef uint64_t send_kept(self, str command, bytes data) except? 0

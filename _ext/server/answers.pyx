@@ -4,7 +4,8 @@ from collections import deque
 
 cimport cython
 
-from nsqfast._ext.core.limits cimport FRAME_RESPONSE
+from nsqfast._ext.broker.channel cimport EXITING, NOT_IN_FLIGHT, REFUSED
+from nsqfast._ext.core.limits cimport FRAME_ERROR, FRAME_RESPONSE
 from nsqfast._ext.protocol.v2 cimport write_frame, write_ok
 from nsqfast._ext.storage.engine cimport Tickets
 
@@ -38,6 +39,16 @@ cdef class Answers:
             return self.append(0, "", encode(frame_type, data), "", 0)
         write_frame(self.output, frame_type, data, len(data))
         return self.want_flush()
+
+    cdef bytes refuse(self, str command, bytes id, Outcome outcome):
+        """Send, and return, the error of a command for a message. What waits for the disk does not delay it."""
+        cdef bytes error, name = command.encode()
+        reason = {NOT_IN_FLIGHT: b"ID not in flight", EXITING: b"exiting", REFUSED: b"it is a dead letter"}.get(
+            outcome, b"client does not own message")
+        error = b"E_%s_FAILED %s %s failed %s" % (name, name, id, reason)
+        write_frame(self.output, FRAME_ERROR, error, len(error))
+        self.want_flush()
+        return error
 
     cdef int accept(self, uint64_t ticket, str command, Topic topic, uint64_t message_count) except -1:
         """Answer OK to a publish that was taken, or will be if its batch is written; ticket 0 = it was, and its caller

@@ -93,6 +93,8 @@ cdef class BrokerConnection(Client):
     def connection_lost(self, exc):
         self.phase = PHASE_LOST
         self.session.auth.cancel()
+        if self.session.death_lookup is not None:
+            self.session.death_lookup.cancel()
         self.session.charge_bytes(-self.session.charged_size)
         self.count_unsent(0)
         self.registry.timers.disarm(self)

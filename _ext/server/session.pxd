@@ -15,6 +15,7 @@ from nsqfast._ext.protocol.buffer cimport ReadBuffer, WriteBuffer
 from nsqfast._ext.protocol.v2 cimport Line, MpubScan
 from nsqfast._ext.server.answers cimport Answers
 from nsqfast._ext.server.auth cimport Auth
+from nsqfast._ext.server.death_lookup cimport DeathLookup
 
 
 @cython.final
@@ -44,6 +45,7 @@ cdef class Session(Consumer):
     cdef Py_ssize_t sliced_size               # bytes before the next one, from the line's first; 0 = it was not begun
     cdef LargeMpub large                      # the same with a commit log, on its way there or into the queues
     cdef DeferralEnd deferral_end             # of the command that is blocked; None = it has not begun
+    cdef DeathLookup death_lookup             # None before the first DEATHS
     # The client.
     cdef str remote_address
     cdef str remote_host
@@ -59,7 +61,7 @@ cdef class Session(Consumer):
     cdef bint tls                             # was agreed on, as were the next two
     cdef readonly bint deflate
     cdef readonly bint snappy
-    cdef bint may_reject                      # the client negotiated that it may say why a message failed, and REJ
+    cdef bint may_reject                      # the client negotiated REJ, DEATHS, and why a message failed
     cdef bint tells_ids                       # the client negotiated that it may be told the ids of deferred messages
     # Publishing and consuming.
     cdef Topic topic                          # the last one published to, with its number of publishes since then
@@ -98,6 +100,7 @@ cdef class Session(Consumer):
     cdef Py_ssize_t touch(self, Line *line) except -1
     cdef uint64_t message_id(self, Line *line, str command, int parameters) except? 0
     cdef Py_ssize_t rej(self, Line *line) except -1
+    cdef Py_ssize_t look_up_deaths(self, const char *data, Py_ssize_t size, Line *line) except -1
     cdef bytes error_of(self, Line *line, int place)
     cdef Py_ssize_t refuse_message_command(self, Line *line, str command, Outcome outcome) except -1
     cdef Py_ssize_t cls(self, Line *line) except -1
@@ -125,7 +128,6 @@ cdef class Session(Consumer):
     cdef bint mpub_bodies(self, const char *data, Py_ssize_t size, Py_ssize_t start) except -1
     cdef Py_ssize_t end_deferral(self, Line *line) except -1
 
-    cdef bytes whole_body(self, const char *data, Py_ssize_t size, Line *line, str command)
+    cdef bytes whole_body(self, const char *data, Py_ssize_t size, Line *line, str command, int64_t size_max)
     cdef Py_ssize_t identify(self, const char *data, Py_ssize_t size, Line *line) except -1
-    cdef int set_distance(self) except -1
     cdef Py_ssize_t run_auth(self, const char *data, Py_ssize_t size, Line *line) except -1

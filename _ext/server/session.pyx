@@ -3,9 +3,9 @@ an MPUB exists once its line was received (as in NSQ). Bodies are read from the 
 
 State x command (spec nsqd-tcp §4); what is not listed is the fatal `E_INVALID cannot X in current state`:
 
-    init        IDENTIFY AUTH SUB                    PUB MPUB DPUB NOP
-    subscribed  RDY FIN REQ REJ TOUCH CLS            PUB MPUB DPUB NOP
-    closing     RDY (ignored) FIN REQ REJ TOUCH      PUB MPUB DPUB NOP
+    init        IDENTIFY AUTH SUB                          PUB MPUB DPUB NOP
+    subscribed  RDY FIN REQ REJ TOUCH DEATHS CLS           PUB MPUB DPUB NOP
+    closing     RDY (ignored) FIN REQ REJ TOUCH DEATHS     PUB MPUB DPUB NOP
 
 A command that has to wait sets `is_blocked`, consumes nothing and is run again by the next feed().
 """
@@ -16,23 +16,23 @@ cimport cython
 from libc.stdint cimport int32_t
 from libc.string cimport memcmp
 
-from nsqfast._ext.broker.channel cimport DONE, EXITING, NOT_IN_FLIGHT, REFUSED, Outcome
-from nsqfast._ext.broker.consumer cimport GLOBAL, REGION_LOCAL, ZONE_LOCAL
+from nsqfast._ext.broker.channel cimport DONE, Outcome
+from nsqfast._ext.broker.consumer cimport GLOBAL, ZONE_LOCAL, distance_to
 from nsqfast._ext.broker.dead_letter_topic cimport find_dead_letters
 from nsqfast._ext.broker.mpub_bodies cimport log_pieces, skip_bodies
 from nsqfast._ext.broker.topic cimport SLICE_MAX
 from nsqfast._ext.core.budget cimport Budget, begin_part, begin_short_part, is_spent
 from nsqfast._ext.core.limits cimport (
-    ERROR_SIZE_MAX, FIN_SIZE, FRAME_ERROR, FRAME_RESPONSE, HEARTBEAT_DEFAULT_NS, IDENTITY_SHOWN_MAX,
+    DEATHS_COUNT_MAX, ERROR_SIZE_MAX, FIN_SIZE, FRAME_RESPONSE, HEARTBEAT_DEFAULT_NS, IDENTITY_SHOWN_MAX,
     IDENTITY_SIZE_FULL, IDENTITY_SIZE_MAX, INPUT_SIZE, LINE_SIZE_MAX, MESSAGE_ID_SIZE, OUTPUT_SIZE_MAX, PENDING_OK_MAX,
     STATE_CLOSING, STATE_INIT, STATE_SUBSCRIBED, WHOLE_MAX,
 )
 from nsqfast._ext.core.memory cimport MEMORY_FULL, charge
 from nsqfast._ext.core.message cimport Delivery, get_be32, id_from_hex
 from nsqfast._ext.protocol.v2 cimport (
-    COMMAND_AUTH, COMMAND_CANCEL_DEFERRED, COMMAND_CLS, COMMAND_DPUB, COMMAND_FIN, COMMAND_IDENTIFY, COMMAND_MPUB,
-    COMMAND_NOP, COMMAND_PUB, COMMAND_RDY, COMMAND_REJ, COMMAND_REQ, COMMAND_RUN_DEFERRED, COMMAND_SUB, COMMAND_TOUCH,
-    PARSE_BROKEN, PARSE_MORE, Parse, parse_decimal, parse_line, write_frame, write_message,
+    COMMAND_AUTH, COMMAND_CANCEL_DEFERRED, COMMAND_CLS, COMMAND_DEATHS, COMMAND_DPUB, COMMAND_FIN, COMMAND_IDENTIFY,
+    COMMAND_MPUB, COMMAND_NOP, COMMAND_PUB, COMMAND_RDY, COMMAND_REJ, COMMAND_REQ, COMMAND_RUN_DEFERRED, COMMAND_SUB,
+    COMMAND_TOUCH, PARSE_BROKEN, PARSE_MORE, Parse, parse_decimal, parse_line, write_message,
 )
 from nsqfast._ext.server.answers cimport invalid, publish_failed, text, wrong_state
 
@@ -253,6 +253,8 @@ cdef class Session(Consumer):
         if self.waits_to_be_costly():
             return 0
         self.more_units = COSTLY_UNITS
+        if self.may_reject and line.kind == COMMAND_DEATHS:
+            return self.look_up_deaths(data, size, line)
         if line.kind == COMMAND_SUB:
             return self.sub(line)
         if line.kind == COMMAND_IDENTIFY:
@@ -371,6 +373,21 @@ cdef class Session(Consumer):
         self.has_free_slot = True
         return line.size if outcome == DONE else self.refuse_message_command(line, "REJ", outcome)
 
+    cdef Py_ssize_t look_up_deaths(self, const char *data, Py_ssize_t size, Line *line) except -1:
+        if self.state != STATE_SUBSCRIBED and self.state != STATE_CLOSING:
+            raise wrong_state("DEATHS")
+        body = self.whole_body(data, size, line, "DEATHS", DEATHS_COUNT_MAX * MESSAGE_ID_SIZE)
+        if body is None:
+            return 0
+        if self.death_lookup is None:
+            self.death_lookup = DeathLookup(self.registry, self.client)
+        answer = self.death_lookup.find(self.channel.topic_name, body)
+        if answer is None:
+            self.is_blocked = True
+            return 0
+        self.answers.send(FRAME_RESPONSE, answer)
+        return line.size + 4 + len(body)
+
     cdef bytes error_of(self, Line *line, int place):
         """Why the message failed: the rest of the line from that parameter on, if the client negotiated that."""
         if not self.may_reject or line.parameter_count <= place:
@@ -406,13 +423,8 @@ cdef class Session(Consumer):
 
     cdef Py_ssize_t refuse_message_command(self, Line *line, str command, Outcome outcome) except -1:
         """Send the only errors that do not end the connection."""
-        reason = {NOT_IN_FLIGHT: b"ID not in flight", EXITING: b"exiting", REFUSED: b"it is a dead letter"}.get(
-            outcome, b"client does not own message")
-        name = command.encode()
-        cdef bytes error = b"E_%s_FAILED %s %s failed %s" % (name, name, line.parameter[0][:MESSAGE_ID_SIZE], reason)
+        error = self.answers.refuse(command, line.parameter[0][:MESSAGE_ID_SIZE], outcome)
         self.say(logging.ERROR, f"[{self.remote_address}] - {error.decode('utf-8', 'backslashreplace')}")
-        write_frame(self.output, FRAME_ERROR, error, len(error))
-        self.answers.want_flush()
         return line.size
 
     cdef Py_ssize_t cls(self, Line *line) except -1:
@@ -716,10 +728,10 @@ cdef class Session(Consumer):
 
     # -- once per connection -------------------------------------------------------------------------------------------
 
-    cdef bytes whole_body(self, const char *data, Py_ssize_t size, Line *line, str command):
-        """Return the body of IDENTIFY or AUTH; None = not received yet."""
-        cdef int64_t size_max = min(self.registry.settings.max_body_size, IDENTITY_SIZE_MAX)
-        cdef Py_ssize_t body_size = self.body_size(data, size, line, command, "failed to read body size", size_max)
+    cdef bytes whole_body(self, const char *data, Py_ssize_t size, Line *line, str command, int64_t size_max):
+        """Return the body of IDENTIFY, AUTH or DEATHS; None = not received yet."""
+        cdef Py_ssize_t body_size = self.body_size(data, size, line, command, "failed to read body size",
+                                                   min(self.registry.settings.max_body_size, size_max))
         if body_size < 0:
             return None
         if size < line.size + 4 + body_size:
@@ -730,7 +742,7 @@ cdef class Session(Consumer):
     cdef Py_ssize_t identify(self, const char *data, Py_ssize_t size, Line *line) except -1:
         if self.state != STATE_INIT:
             raise wrong_state("IDENTIFY")
-        body = self.whole_body(data, size, line, "IDENTIFY")
+        body = self.whole_body(data, size, line, "IDENTIFY", IDENTITY_SIZE_MAX)
         if body is None:
             return 0
         if self.registry.memory.account.level >= MEMORY_FULL and len(body) > IDENTITY_SIZE_FULL:
@@ -741,7 +753,10 @@ cdef class Session(Consumer):
         self.client_id, self.hostname, self.user_agent = identity.client_id, identity.hostname, identity.user_agent
         self.topology_zone, self.topology_region = identity.topology_zone, identity.topology_region
         self.tells_ids, self.may_reject = identity.tells_ids, identity.may_reject
-        self.set_distance()
+        # The first IDENTIFY sets the distance to the client for good (spec nsqd-tcp §14).
+        if not self.is_located and self.registry.settings.is_topology_aware:
+            self.is_located = True
+            self.distance = distance_to(self.topology_zone, self.topology_region, self.registry.settings.options)
         self.sample_percent, self.timeout_ns = identity.sample_rate, identity.msg_timeout_ns
         self.heartbeat_ns = identity.heartbeat_ns
         # Each of them once: a layer that another one replaced would stay in memory.
@@ -757,24 +772,12 @@ cdef class Session(Consumer):
         self.identity_size = len(body)
         return size if self.new_layers else line.size + 4 + len(body)
 
-    cdef int set_distance(self) except -1:
-        """Set the distance to the client; the first IDENTIFY does so for good (spec nsqd-tcp §14)."""
-        options = self.registry.settings.options
-        if self.is_located or not self.registry.settings.is_topology_aware:
-            return 0
-        self.is_located = True
-        if self.topology_zone == options.topology_zone:
-            self.distance = ZONE_LOCAL
-        elif self.topology_region == options.topology_region:
-            self.distance = REGION_LOCAL
-        return 0
-
     cdef Py_ssize_t run_auth(self, const char *data, Py_ssize_t size, Line *line) except -1:
         if self.state != STATE_INIT:
             raise wrong_state("AUTH")
         if line.parameter_count:
             raise invalid("AUTH invalid number of parameters")
-        body = self.whole_body(data, size, line, "AUTH")
+        body = self.whole_body(data, size, line, "AUTH", IDENTITY_SIZE_MAX)
         if body is None:
             return 0
         if not self.auth.authenticate(body):

@@ -18,10 +18,12 @@ from typing import Any
 
 from nsqfast._ext.broker.dead_letters import REASONS
 from nsqfast._ext.broker.topics import Topics
+from nsqfast.net.http_reply import encode_json
 from nsqfast.nsqd.metadata import keep_aside
 from nsqfast.nsqd.options import DEATHS_NAME
 
 UNWRITTEN_MAX = 64 << 20  # bytes that wait for the thread; more is left out
+ID_MAX = (1 << 63) - 1  # of ours, and of what a database compares
 PRUNE_PERIOD_S = 60
 PRUNE_MARGIN_NS = 10**9
 _HEAD = struct.Struct("<QqQqIHBBBBBxI")
@@ -77,6 +79,11 @@ class DeathFile:
         wanted = [int(each, 16) for each in ids]
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._thread, self._find, topic, wanted)
+
+    def find_encoded(self, topic: str, ids: list[int]) -> asyncio.Future[bytes]:
+        """The same as JSON."""
+        loop = asyncio.get_running_loop()
+        return loop.run_in_executor(self._thread, lambda: encode_json(self._find(topic, ids)))
 
     def forget(self, topic: str) -> None:
         """It is deleted."""
@@ -171,7 +178,7 @@ class DeathFile:
 
     def _find(self, topic: str, ids: list[int]) -> dict[str, Death]:
         found: dict[str, Death] = {}
-        wanted = set(ids)
+        wanted = {each for each in ids if each <= ID_MAX}
         text = (
             "SELECT packed FROM deaths WHERE topic = ? AND first_id <= ? AND last_id >= ?"
             " ORDER BY first_id DESC LIMIT 1"

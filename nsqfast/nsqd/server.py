@@ -287,6 +287,7 @@ class Server:
             from nsqfast.nsqd.deaths import DeathFile
 
             self.deaths = DeathFile(self.options.data_path or ".", self.registry.topics)
+            self.registry.find_deaths = self.deaths.find_encoded
         return self.deaths
 
     def _note_deaths(self, topic: str, pieces: "list[Piece]") -> None:

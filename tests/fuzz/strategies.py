@@ -97,6 +97,7 @@ IDENTITIES = st.one_of(
     json_object(IDENTIFY_KEYS, JSON_VALUES),
     st.sampled_from([b'{"feature_negotiation":true,"snappy":true}', b"{}", b"null", b"[]", b"{"]),
     st.just(b'{"feature_negotiation":true,"nsqfast_deferred_ids":true}'),
+    st.just(b'{"feature_negotiation":true,"reject":true}'),
     st.just(b'{"feature_negotiation":true,"deflate":true,"deflate_level":9}'),
 )
 
@@ -116,6 +117,8 @@ COMMANDS = st.one_of(
     line(b"FIN ", IDS, b"\n"),
     line(b"REQ ", IDS, b" ", NUMBERS, b"\n"),
     line(b"TOUCH ", IDS, b"\r\n"),
+    line(b"REJ ", IDS, b" why\n"),
+    line(b"DEATHS\n", st.lists(IDS, max_size=3).map(lambda ids: body(b"".join(ids)))),
     line(b"IDENTIFY\n", IDENTITIES.map(body)),
     st.sampled_from([b"NOP\n", b"CLS\n", b"RDY\n", b"ASDF\n", session.SEPARATOR, b"AUTH\n"]),
 )

@@ -10,7 +10,8 @@ OK = (0, b"OK")
 TOLD = (0, b"OK id")  # whichever
 LINE_SIZE_MAX = 16384
 IDENTITY_SIZE_MAX = 65536
-IDS_LEFT = {"FIN": 1, "REQ": 2, "TOUCH": 1}
+DEATHS_SIZE_MAX = 500 * 16
+IDS_LEFT = {"FIN": 1, "REQ": 2, "REJ": 1, "TOUCH": 1}
 
 
 class More(Exception):  # noqa: N818 - the stream is not at fault
@@ -32,7 +33,7 @@ class SessionModel:
         self.topics = {}  # name -> bodies published
         self.packs = None
         self.rest = b""
-        self.has_magic = self.is_over = self.tells_ids = False
+        self.has_magic = self.is_over = self.tells_ids = self.may_reject = False
 
     def read(self, data, *, at_eof=False):
         """One more read; whatever is whole is run."""
@@ -86,7 +87,7 @@ class SessionModel:
         body = self.sized(rest, "IDENTIFY")
         identity = identify(body, self.options)
         self.heartbeats = identity.heartbeat_ns != 0
-        self.tells_ids = identity.tells_ids
+        self.tells_ids, self.may_reject = identity.tells_ids, identity.may_reject
         self.frames.append((0, identity.answer(self.options)))
         if identity.deflate or identity.snappy:
             self.packs = "deflate" if identity.deflate else "snappy"
@@ -99,8 +100,8 @@ class SessionModel:
         self.sized(rest, "AUTH")
         raise ProtocolError("E_AUTH_DISABLED", "AUTH disabled")
 
-    def sized(self, rest, command):
-        size = self.body_size(rest, command, "failed to read body size", IDENTITY_SIZE_MAX)
+    def sized(self, rest, command, size_max=IDENTITY_SIZE_MAX):
+        size = self.body_size(rest, command, "failed to read body size", size_max)
         if len(rest) < 4 + size:
             raise More(ProtocolError("E_BAD_BODY", f"{command} failed to read body"))
         return rest[4 : 4 + size]
@@ -162,6 +163,21 @@ class SessionModel:
 
     def run_touch(self, parameters, rest):
         return self.settle(parameters, "TOUCH")
+
+    def run_rej(self, parameters, rest):
+        if not self.may_reject:
+            raise invalid("invalid command REJ")
+        return self.settle(parameters, "REJ")
+
+    def run_deaths(self, parameters, rest):
+        if not self.may_reject:
+            raise invalid("invalid command DEATHS")
+        self.need(["subscribed", "closing"], "DEATHS")
+        ids = self.sized(rest, "DEATHS", DEATHS_SIZE_MAX)
+        if re.fullmatch(rb"([0-9a-f]{16})+", ids) is None:
+            raise invalid("DEATHS invalid message ID")
+        self.frames.append((0, b"{}"))
+        return 4 + len(ids)
 
     def settle(self, parameters, command):
         self.need(["subscribed", "closing"], command)

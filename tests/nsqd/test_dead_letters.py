@@ -1,4 +1,4 @@
-"""max_failures, dead_letter_topic and REJ: what fails goes to a topic, and what is known of it can be seen there."""
+"""max_failures, dead_letter_topic, REJ and DEATHS: what fails goes to a topic, with what is known of it beside it."""
 
 import json
 import time
@@ -124,6 +124,89 @@ def test_who_did_not_negotiate_it(broker):
         assert letter["death"]["error"] == ""
         client.command("REJ", "0" * 16)
         assert client.read_error() == b"E_INVALID invalid command REJ"
+    with Client(broker.tcp) as client:
+        client.sub("t.c.dead", "c", 1)
+        client.command("DEATHS", body=client.read_message().id)
+        assert client.read_error() == b"E_INVALID invalid command DEATHS"
+
+
+def ask(client, ids):
+    """What is known of them, as its consumer is told."""
+    client.command("DEATHS", body=b"".join(ids))
+    return json.loads(client.read_response())
+
+
+def test_its_consumer_is_told(broker):
+    make(broker, *[b"%d" % number for number in range(3)])
+    with consume(broker) as client:
+        for message in client.read_messages(3):
+            client.command("REJ", message.id.decode(), b"error " + message.body)
+        client.barrier()
+    known = {each["id"]: each["death"] for each in deaths(broker, 3)}
+    with consume(broker, "t.c.dead", "archive") as client:
+        messages = client.read_messages(3)
+        assert ask(client, [each.id for each in messages]) == known
+        assert known[messages[1].id.decode()]["error"] == "error 1"
+        # What is known of some, asked twice, and while it closes.
+        unknown = [b"0" * 16, b"f" * 16]
+        last = messages[2].id
+        client.command("CLS")
+        assert client.read_response() == b"CLOSE_WAIT"
+        assert ask(client, [*unknown, last, last]) == {last.decode(): known[last.decode()]}
+        assert ask(client, unknown * 250) == {}
+        # Commands behind it wait.
+        client.command("DEATHS", body=last)
+        client.command("DEATHS", body=last)
+        for message in messages:
+            client.fin(message)
+        assert [len(json.loads(client.read_response())) for _ in "12"] == [1, 1]
+        client.barrier()
+    assert topic_stats(broker.http, "t.c.dead")["channels"]["archive"]["depth"] == 0
+    with consume(broker, "t", "c") as client:
+        assert ask(client, [last]) == {}, "they are another topic's"
+
+
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [
+        (b"", b"E_BAD_BODY DEATHS invalid body size 0"),
+        (b"0" * 16 * 501, b"E_BAD_BODY DEATHS body too big 8016 > 8000"),
+        (b"0" * 17, b"E_INVALID DEATHS invalid message ID"),
+        (b"G" * 16, b"E_INVALID DEATHS invalid message ID"),
+    ],
+)
+def test_bad_questions(broker, body, error):
+    make(broker)
+    with consume(broker) as client:
+        client.command("DEATHS", body=body)
+        assert client.read_error() == error
+        assert client.read_to_end() == b""
+
+
+def test_who_has_not_subscribed(broker):
+    with Client(broker.tcp) as client:
+        client.command("IDENTIFY", body=IDENTITY)
+        client.read_response()
+        client.command("DEATHS", body=b"0" * 16)
+        assert client.read_error() == b"E_INVALID cannot DEATHS in current state"
+
+
+def test_who_leaves_without_an_answer(broker):
+    """The database is busy meanwhile, with the questions of others."""
+    make(broker, b"a")
+    with consume(broker) as client:
+        client.command("REJ", client.read_message().id.decode())
+        client.barrier()
+    (letter,) = deaths(broker, 1)
+    last = letter["id"].encode()
+    with consume(broker, "t.c.dead", "archive") as patient:
+        for _ in range(20):
+            with consume(broker, "t.c.dead", "other") as client:
+                client.command("DEATHS", body=last * 500)
+        assert list(ask(patient, [last])) == [last.decode()]
+    eventually(
+        lambda: not topic_stats(broker.http, "t.c.dead")["channels"]["other"]["client_count"]
+    )
 
 
 @pytest.mark.parametrize("bad", [b"x" * 5000, b"\xff\x00\x1b[31m", "über".encode()])
