@@ -1,4 +1,4 @@
-"""Messages on their way from a topic of dead letters back to the channel that they died in."""
+"""Messages on their way from a topic of dead letters back to the channel that they died in, or to nowhere."""
 
 from libc.stdint cimport int64_t, uint64_t
 
@@ -19,6 +19,8 @@ cdef class Redrive:
     cdef Topic topic             # of the channel
     cdef Channel channel
     cdef bytes needle
+    cdef bint deletes            # nothing comes to the channel
+    cdef int64_t until_ns
     cdef readonly int64_t left_count     # of those that were there at the begin, to be examined
     cdef readonly int64_t moved_count
     cdef int64_t examine_max     # so many more are examined in this call
@@ -29,3 +31,4 @@ cdef class Redrive:
     cdef bint is_chosen(self, Delivery *delivery, dict choices) except -1
     cdef bint has_room(self, size_t count) except -1
     cdef int put(self, size_t count) except -1
+    cdef int finish(self, size_t count) except -1

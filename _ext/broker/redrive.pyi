@@ -7,6 +7,12 @@ class Redrive:
     moved_count: int
     is_gone: bool
     def __init__(
-        self, source: MessageQueue, topic: Topic, channel: Channel, needle: bytes = ...
+        self,
+        source: MessageQueue,
+        topic: Topic,
+        channel: Channel,
+        needle: bytes = ...,
+        deletes: bool = ...,
+        until_ns: int = ...,
     ) -> None: ...
     def go_on(self, most: int, choices: dict[int, bool] | None = None) -> bool: ...

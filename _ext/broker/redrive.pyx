@@ -1,5 +1,6 @@
 """A dead letter goes back as a new message of the channel, without failures, in a way that the channel or the topic of
-dead letters has it at any time: with a commit log one batch says both that it came and that it went.
+dead letters has it at any time: with a commit log one batch says both that it came and that it went. Those that are
+to be deleted only go.
 
 It takes what is ready, in order. What it leaves goes behind the others.
 """
@@ -18,11 +19,13 @@ cdef enum:
 
 
 cdef class Redrive:
-    """From a topic or a channel of it to a channel; `needle` is in the body of each that goes."""
+    """From a topic or a channel of it to a channel, or to nowhere; `needle` is in the body of each that goes. What came
+    behind `until_ns` (Unix time; 0 = any) stays."""
 
     def __init__(self, MessageQueue source not None, Topic topic not None, Channel channel not None,
-                 bytes needle not None=b""):
+                 bytes needle not None=b"", bint deletes=False, int64_t until_ns=0):
         self.source, self.topic, self.channel, self.needle = source, topic, channel, needle
+        self.deletes, self.until_ns = deletes, until_ns
         self.left_count = source.backlog.depth()
 
     @property
@@ -44,7 +47,9 @@ cdef class Redrive:
             try:
                 count = self.take(most, &budget, choices)
                 if count:
-                    self.put(count)
+                    if not self.deletes:
+                        self.put(count)
+                    self.finish(count)
                     most -= <int64_t> count
             except OSError:     # the broker's health reports it
                 return False
@@ -59,7 +64,9 @@ cdef class Redrive:
     cdef bint has_room(self, size_t count) except -1:
         if self.topic.durability.store.must_wait():
             return False
-        return self.channel.drops_head or not self.channel.is_limited() or self.channel.has_room(count, 0)
+        if self.deletes or self.channel.drops_head or not self.channel.is_limited():
+            return True
+        return self.channel.has_room(count, 0)
 
     cdef size_t take(self, int64_t most, Budget *budget, dict choices) except? 0:
         """Take the next ones, up to a batch."""
@@ -93,6 +100,8 @@ cdef class Redrive:
     cdef bint is_chosen(self, Delivery *delivery, dict choices) except -1:
         if choices is not None and not choices.get(delivery.message.id):
             self.left_count += delivery.message.id not in choices
+            return False
+        if 0 < self.until_ns < delivery.message.timestamp_ns:
             return False
         return not self.needle or memmem(delivery.message.body, delivery.message.size, <const char *> self.needle,
                                          len(self.needle)) is not NULL
@@ -134,9 +143,16 @@ cdef class Redrive:
         finally:
             for i in range(made):
                 message_drop(self.copies[i])
+        return 0
+
+    cdef int finish(self, size_t count) except -1:
+        """Those that were taken are here no more."""
+        cdef size_t i
         for i in range(count):
             self.source.backlog.done(self.taken[i])
         self.moved_count += <int64_t> count
+        if self.deletes:
+            return 0
         self.channel.message_count += <uint64_t> count
         if self.channel.ready.first is not None:
             self.channel.pump()

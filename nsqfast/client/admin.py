@@ -253,12 +253,13 @@ class Peek:
 
 @dataclass(frozen=True, slots=True)
 class Redrive:
-    """Dead letters of one nsqd on their way back. `state`: running, done, cancelled or failed."""
+    """Dead letters of one nsqd on their way back, or deleted. `state`: running, done, cancelled or failed."""
 
     nsqd: str  # its HTTP address
     state: str
     moved: int
     left: int  # to be examined
+    deletes: bool
     error: str
 
 
@@ -334,6 +335,7 @@ def read_redrive(nsqd: str, found: dict[str, Any]) -> Redrive:
         nsqd=nsqd,
         state=_text(found["state"]),
         **_counts(found, "moved", "left"),
+        deletes=found["delete"] is True,
         error=_text(found["error"]),
     )
 
@@ -537,14 +539,18 @@ class Admin(Resource):
         rate: float = 0,
         limit: int = 0,
         contains: str | bytes = "",
+        reason: str = "",
         source_channel: str = "",
+        delete: bool = False,
     ) -> list[Redrive]:
         """Begin to send a channel's dead letters back to it: at each nsqd `rate` messages a second, `limit` of them
-        (0: all) with this text in the body. `source_channel`: of their topic, if it has several.
+        (0: all) with this text in the body that died for this reason (failed, expired, over_limit, rejected).
+        `source_channel`: of their topic, if it has several. delete: they go for ever, and there is no limit.
 
         RefusedError: REDRIVE_RUNNING, NO_DEAD_LETTERS. UnsupportedError: NSQ's own nsqd cannot.
         """
         wanted = {"rate": f"{rate:g}", "limit": f"{limit:d}", "from": source_channel}
+        wanted |= {"reason": reason, "delete": "true" if delete else "false"}
         return await self._redrive("POST", "", topic, channel, filter=contains, **wanted)
 
     async def redrives(self, topic: str, channel: str) -> list[Redrive]:
@@ -552,7 +558,7 @@ class Admin(Resource):
         return await self._redrive("GET", "", topic, channel)
 
     async def cancel_redrive(self, topic: str, channel: str) -> list[Redrive]:
-        """End it; what was moved stays where it is."""
+        """End it; what was moved stays where it is, what was deleted is gone."""
         return await self._redrive("POST", "/cancel", topic, channel)
 
     # -- how

@@ -7,6 +7,7 @@ from nsqfast.wire.gojson import encode
 from nsqfast.wire.names import is_valid_name
 
 VERSION_HEADER = b"X-Nsq-Content-Type: nsq; version=1.0\r\n"
+SWITCH = {"true": True, "1": True, "false": False, "0": False}
 
 # NSQ's JSON never contains these, so that an answer shown as HTML stays harmless. All of them occur only in strings.
 _ESCAPES = (
@@ -74,6 +75,14 @@ def required(values: dict[str, str], key: str) -> str:
     if value is None:
         raise HttpError(400, f"MISSING_ARG_{key.upper()}")
     return value
+
+
+def read_switch(values: dict[str, str], key: str) -> bool:
+    """Whether it is true; false without it. HttpError 400."""
+    text = values.get(key, "false")
+    if text not in SWITCH:
+        raise HttpError(400, f"INVALID_ARG_{key.upper()}")
+    return SWITCH[text]
 
 
 def topic_name(values: dict[str, str]) -> str:

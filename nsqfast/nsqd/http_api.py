@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from nsqfast.net.browsers import BrowserRules
 from nsqfast.net.http_message import JSON, TEXT, Request, Response
-from nsqfast.net.http_reply import VERSION_HEADER, error_answer, parameters
+from nsqfast.net.http_reply import SWITCH, VERSION_HEADER, error_answer, parameters
 from nsqfast.net.http_routes import Answer, MetricsPage, Parts, Routes
 from nsqfast.nsqd import http_policies
 from nsqfast.nsqd.broker import Broker
@@ -36,7 +36,6 @@ if TYPE_CHECKING:  # importing these would slow down every start
 
 log = logging.getLogger("nsqd")
 
-_SWITCH = {"true": True, "1": True, "false": False, "0": False}
 ADMIN_ONLY = error_answer(403, "ADMIN_ADDRESS_ONLY")
 FORM_SIZE_MAX = 64 * 1024  # /debug/setblockrate
 
@@ -122,8 +121,8 @@ class HttpApi:
         wanted = Filter(
             topic=values.get("topic", ""),
             channel=values.get("channel", ""),
-            with_clients=_SWITCH.get(values.get("include_clients", ""), True),
-            with_memory=_SWITCH.get(values.get("include_mem", ""), True),
+            with_clients=SWITCH.get(values.get("include_clients", ""), True),
+            with_memory=SWITCH.get(values.get("include_mem", ""), True),
         )
         found = collect(
             self._broker.registry, self._broker.health(), self._broker.start_time, wanted

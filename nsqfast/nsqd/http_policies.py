@@ -8,7 +8,7 @@ import orjson
 
 from nsqfast.errors import OptionsError
 from nsqfast.net.http_message import Request, Response
-from nsqfast.net.http_reply import HttpError, error_answer, json_answer, parameters
+from nsqfast.net.http_reply import HttpError, error_answer, json_answer, parameters, read_switch
 from nsqfast.wire.gotext import os_error
 
 if TYPE_CHECKING:  # its expressions take time to load, and most brokers have no policies
@@ -19,7 +19,6 @@ if TYPE_CHECKING:  # its expressions take time to load, and most brokers have no
 
 BODY_SIZE_MAX = 64 * 1024
 CHANGES_MAX = 1000  # that an answer lists
-_SWITCH = {"true": True, "1": True, "false": False, "0": False}
 
 
 class PolicyPage:
@@ -93,10 +92,7 @@ def _show_changes(changes: "list[Change]") -> Response:
 def _is_trial(policies: "Policies", request: Request) -> bool:
     if policies.file:
         raise HttpError(409, "POLICIES_IN_FILE", "they are those of --policy-file")
-    text = parameters(request).get("dry_run", "false")
-    if text not in _SWITCH:
-        raise HttpError(400, "INVALID_ARG_DRY_RUN")
-    return _SWITCH[text]
+    return read_switch(parameters(request), "dry_run")
 
 
 def _name(request: Request) -> str:

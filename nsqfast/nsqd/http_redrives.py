@@ -1,4 +1,4 @@
-"""/channel/redrive: dead letters go back to the channel that they died in, see `redrives`."""
+"""/channel/redrive: dead letters go back to the channel that they died in, or are deleted, see `redrives`."""
 
 import re
 from collections.abc import Awaitable
@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from nsqfast._ext.broker.channel import Channel
+from nsqfast._ext.broker.dead_letters import REASONS
 from nsqfast.errors import OptionsError
 from nsqfast.net.http_message import Request, Response
 from nsqfast.net.http_reply import (
@@ -13,6 +14,7 @@ from nsqfast.net.http_reply import (
     error_answer,
     json_answer,
     parameters,
+    read_switch,
     topic_and_channel_name,
 )
 from nsqfast.nsqd.broker import Broker
@@ -49,11 +51,18 @@ class RedrivePages:
             "rate": _read_rate(values),
             "limit": _read_limit(values),
             "filter": values.get("filter", ""),
+            "reason": values.get("reason", ""),
+            "delete": read_switch(values, "delete"),
         }
+        if wish["reason"] not in ("", *REASONS):
+            raise HttpError(400, "INVALID_ARG_REASON")
+        if wish["delete"] and wish["limit"]:
+            # How many are gone is kept now and then only: after a kill it would be more than that.
+            raise HttpError(400, "INVALID_ARG_LIMIT", "a delete has none")
         return self._start(channel, values.get("from"), wish)
 
     def cancel(self, request: Request) -> Awaitable[Response]:
-        """End it; what was moved stays where it is."""
+        """End it; what was moved stays where it is, what was deleted is gone."""
         return self._cancel(*topic_and_channel_name(parameters(request)))
 
     async def _start(

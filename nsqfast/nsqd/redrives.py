@@ -1,7 +1,7 @@
-"""Dead letters on their way back to the channels that they died in: POST /channel/redrive.
+"""Dead letters on their way back to the channels that they died in, or on their way out: POST /channel/redrive.
 
 One of them for each channel at a time, with a rate of its own. They are kept in the data folder, so that a restart goes
-on with them; what was moved is moved, and how much that was is written now and then.
+on with them; what was moved is moved, what was deleted is gone, and how much that was is written now and then.
 """
 
 import asyncio
@@ -48,7 +48,9 @@ class Order:
     rate: float  # messages a second; 0 = as fast as possible
     limit: int  # messages; 0 = all that were there
     filter: str  # '': all
-    moved: int = 0
+    reason: str = ""  # one of REASONS; '': any
+    delete: bool = False  # they go nowhere
+    moved: int = 0  # or deleted
     left: int = 0  # to be examined
     state: str = RUNNING
     error: str = ""
@@ -95,7 +97,7 @@ class Redrives:
             log.error("REDRIVE: %s cannot be used - %s; %s", REDRIVES_NAME, reason, kept)  # noqa: TRY400
             return
         for order in found:
-            self._begin(order)
+            self._begin(order, order.begun)
 
     def find(self, topic: str, channel: str) -> Order | None:
         """The last one of that channel."""
@@ -165,17 +167,17 @@ class Redrives:
             raise LookupError("CHANNEL_NOT_FOUND")
         return channel
 
-    def _begin(self, order: Order) -> None:
+    def _begin(self, order: Order, until_ns: int = 0) -> None:
         key = order.topic, order.channel
         self._orders.pop(key, None)
         self._orders[key] = order
-        self._tasks[key] = asyncio.get_running_loop().create_task(self._run(order))
+        self._tasks[key] = asyncio.get_running_loop().create_task(self._run(order, until_ns))
 
-    async def _run(self, order: Order) -> None:
+    async def _run(self, order: Order, until_ns: int) -> None:
         key = order.topic, order.channel
         before = order.moved
         try:
-            await self._move(order)
+            await self._move(order, until_ns)
         except (LookupError, MemoryError) as error:
             order.state = FAILED
             order.error = "no memory" if isinstance(error, MemoryError) else str(error.args[0])
@@ -184,10 +186,11 @@ class Redrives:
         finally:
             self._tasks.pop(key, None)
             log.info(
-                "REDRIVE(%s:%s): %s, %d messages%s",
+                "REDRIVE(%s:%s): %s, %d messages%s%s",
                 *key,
                 order.state,
                 order.moved - before,
+                " deleted" if order.delete else "",
                 f" - {order.error}" if order.error else "",
             )
         try:
@@ -195,7 +198,8 @@ class Redrives:
         except OSError as error:
             log.error("REDRIVE: its end is not kept - %s", os_error(error))  # noqa: TRY400
 
-    async def _move(self, order: Order) -> None:
+    def _open(self, order: Order, until_ns: int) -> tuple[Redrive, MessageQueue]:
+        """What moves them, and where they are; LookupError."""
         topic, source_topic = self._topics.find(order.topic), self._topics.find(order.source)
         channel = None if topic is None else topic.find_channel(order.channel)
         source: MessageQueue | None = source_topic
@@ -205,20 +209,27 @@ class Redrives:
             raise LookupError("the channel is deleted")
         if source is None:
             raise LookupError("the dead letters are deleted")
-        redrive = Redrive(source, topic, channel, order.filter.encode("utf-8", "surrogateescape"))
+        needle = order.filter.encode("utf-8", "surrogateescape")
+        redrive = Redrive(source, topic, channel, needle, order.delete, until_ns)
+        return redrive, source
+
+    async def _move(self, order: Order, until_ns: int) -> None:
+        redrive, source = self._open(order, until_ns)
         before, kept_s, begun_s = order.moved, time.monotonic(), time.monotonic()
         is_shared = order.source != name_dead_letters(DEFAULT_NAME, order.topic, order.channel)
+        needs_look = bool(is_shared or order.reason)
         order.left = redrive.left_count
         while redrive.left_count and not (order.limit and order.moved >= order.limit):
             if redrive.is_gone:
-                is_ours = topic.exiting or channel.exiting
-                raise LookupError(f"the {'channel is' if is_ours else 'dead letters are'} deleted")
+                raise LookupError(
+                    f"the {'dead letters are' if source.exiting else 'channel is'} deleted"
+                )
             now_s = time.monotonic()
             most = order.limit - order.moved if order.limit else redrive.left_count
             if order.rate:
                 allowed = int((now_s - begun_s + TICK_S) * order.rate) - (order.moved - before)
                 most = min(most, allowed)
-            choices = await self._look(order, source) if is_shared and most > 0 else None
+            choices = await self._look(order, source) if needs_look and most > 0 else None
             has_room = most <= 0 or redrive.go_on(most, choices)
             order.moved, order.left = before + redrive.moved_count, redrive.left_count
             if now_s - kept_s > KEEP_PERIOD_S:
@@ -227,7 +238,7 @@ class Redrives:
             await asyncio.sleep(WAIT_S if not has_room else TICK_S if order.rate else 0)
 
     async def _look(self, order: Order, source: MessageQueue) -> dict[int, bool]:
-        """Whether they died in this channel: the first ones, by id."""
+        """Whether they died in this channel, and for that reason: the first ones, by id."""
         snapshot = Snapshot(source, "ready", LOOK_COUNT, 0, 0, b"", None, 0)
         if snapshot.needs_thread:
             await asyncio.get_running_loop().run_in_executor(None, snapshot.complete)
@@ -235,8 +246,12 @@ class Redrives:
         deaths = self._get_deaths()
         known = {} if deaths is None else await deaths.find(order.source, ids)
         own = (order.topic, order.channel)
-        came_from = {each: (death["topic"], death["channel"]) for each, death in known.items()}
-        return {int(each, 16): came_from.get(each) == own for each in ids}
+        chosen = {
+            each
+            for each, death in known.items()
+            if (death["topic"], death["channel"]) == own and order.reason in ("", death["reason"])
+        }
+        return {int(each, 16): each in chosen for each in ids}
 
     async def _keep(self) -> None:
         async with self._keeping:

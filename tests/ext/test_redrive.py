@@ -1,5 +1,7 @@
 """Dead letters go back: each is in one place at any time."""
 
+import time
+
 import pytest
 from nsqfast._ext.broker.redrive import Redrive
 
@@ -14,8 +16,8 @@ def letters(scene, *bodies):
     return scene.topic(DEAD.decode())
 
 
-def redrive(scene, source, needle=b""):
-    return Redrive(source, scene.topic(), scene.channel(), needle)
+def redrive(scene, source, needle=b"", **more):
+    return Redrive(source, scene.topic(), scene.channel(), needle, **more)
 
 
 def bodies(count):
@@ -84,6 +86,35 @@ def test_those_chosen(scene):
     assert (moving.moved_count, moving.left_count, channel.depth) == (5, 0, 1)
 
 
+def test_those_that_are_deleted(scene):
+    """Those with the text go for ever, the others stay, and the channel gets none; it may be full."""
+    topic = letters(scene, *bodies(200))
+    scene.publish(b"other")
+    scene.topic().set_limits(scene.channel(), 1, 0, False)
+    deleting = redrive(scene, topic, b"1", deletes=True)
+    move(scene, deleting)
+    left = [body for body in bodies(200) if b"1" not in body]
+    assert (deleting.moved_count, topic.depth, scene.counts()) == (
+        200 - len(left),
+        len(left),
+        (1, 0, 0),
+    )
+    topic.channel("c")
+    assert scene.consumer(b"c", DEAD).take_all(len(left)) == left
+
+
+def test_what_came_later_stays(scene):
+    topic = letters(scene, *bodies(10))
+    until_ns = time.time_ns()
+    while time.time_ns() == until_ns:
+        pass
+    scene.publish(*bodies(5), topic=DEAD)
+    for deletes in (False, True):
+        moving = redrive(scene, topic, deletes=deletes, until_ns=until_ns)
+        move(scene, moving)
+        assert (moving.moved_count, topic.depth) == (0 if deletes else 10, 5)
+
+
 def test_a_full_channel_is_waited_for(scene):
     topic = letters(scene, *bodies(10))
     scene.topic().set_limits(scene.channel(), 3, 0, False)
@@ -126,12 +157,13 @@ def test_deleted_dead_letters(scene, is_channel):
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("memory", [0, 10_000])
 @pytest.mark.parametrize("has_checkpoint", [False, True])
-def test_a_kill(folder, open_scene, mode, memory, has_checkpoint):
-    """What went back is in the channel alone, and the rest where it was."""
+@pytest.mark.parametrize("deletes", [False, True])
+def test_a_kill(folder, open_scene, mode, memory, has_checkpoint, deletes):
+    """What went back is in the channel alone, what was deleted nowhere, and the rest where it was."""
 
     def work(scene):
         topic = letters(scene, *bodies(1000))
-        moving = redrive(scene, topic)
+        moving = redrive(scene, topic, deletes=deletes)
         move(scene, moving, 300)
         if has_checkpoint:
             make_checkpoint(scene)
@@ -141,7 +173,8 @@ def test_a_kill(folder, open_scene, mode, memory, has_checkpoint):
     play_killed(folder, mode, work, mem_queue_size=memory)
     scene = open_scene(mode, mem_queue_size=memory)
     topic = scene.topic(DEAD.decode())
-    assert (topic.depth, scene.counts()) == (400, (600, 0, 0))
-    assert sorted(scene.consumer().take_all(600), key=int) == bodies(600)
+    count = 0 if deletes else 600
+    assert (topic.depth, scene.counts()) == (400, (count, 0, 0))
+    assert sorted(scene.consumer().take_all(count), key=int) == bodies(count)
     topic.channel("c")
     assert sorted(scene.consumer(b"c", DEAD).take_all(400), key=int) == bodies(1000)[600:]

@@ -104,6 +104,87 @@ def test_a_restart_goes_on(tmp_path):
         eventually(lambda: json.loads(path.read_bytes())["redrives"] == [])
 
 
+def test_all_are_deleted(tmp_path):
+    """For ever: they are not there after a restart either."""
+    with start_nsqd("nsqfast", tmp_path) as broker:
+        make(broker, "t", "c")
+        publish(broker, "t.c.dead", 1000)
+        assert start(broker, delete="true").json()["delete"] is True
+        order = ended(broker)
+        assert (order["state"], order["moved"], order["left"]) == ("done", 1000, 0)
+        assert (depth(broker), depth(broker, "t.c.dead", "")) == (0, 0)
+    with start_nsqd("nsqfast", tmp_path) as broker:
+        assert (depth(broker), depth(broker, "t.c.dead", "")) == (0, 0)
+
+
+def test_some_are_deleted(tmp_path):
+    with start_nsqd("nsqfast", tmp_path) as broker:
+        make(broker, "t", "c")
+        publish(broker, "t.c.dead", 100)
+        start(broker, delete="true", filter="9")
+        assert ended(broker)["moved"] == 19
+        assert depth(broker, "t.c.dead", "") == 81
+    with start_nsqd("nsqfast", tmp_path) as broker:
+        start(broker)
+        assert ended(broker)["moved"] == 81
+        with Client(broker.tcp) as client:
+            client.sub("t", "c", 81)
+            found = {message.body for message in client.read_messages(81)}
+    assert found == {b"%d" % number for number in range(100) if "9" not in str(number)}
+
+
+def test_a_delete_that_is_cancelled(broker):
+    make(broker, "t", "c")
+    publish(broker, "t.c.dead", 1000)
+    start(broker, delete="true", rate=1)
+    eventually(lambda: get(broker.http, PAGE).json()["moved"] >= 1)
+    order = post(broker.http, "/channel/redrive/cancel?topic=t&channel=c").json()
+    assert (order["state"], order["delete"]) == ("cancelled", True)
+    assert (depth(broker), depth(broker, "t.c.dead", "")) == (0, 1000 - order["moved"])
+
+
+def test_a_restart_goes_on_with_a_delete(tmp_path):
+    """What died meanwhile stays."""
+    with start_nsqd("nsqfast", tmp_path) as broker:
+        make(broker, "t", "c")
+        publish(broker, "t.c.dead", 1000)
+        start(broker, delete="true", rate=1)
+        eventually(lambda: get(broker.http, PAGE).json()["moved"] >= 1)
+        publish(broker, "t.c.dead", 7)
+    path = tmp_path / "redrives.json"
+    kept = json.loads(path.read_bytes())
+    assert 1 <= kept["redrives"][0]["moved"] < 500
+    kept["redrives"][0]["rate"] = 0
+    path.write_text(json.dumps(kept))
+    with start_nsqd("nsqfast", tmp_path) as broker:
+        assert ended(broker)["moved"] == 1000
+        assert (depth(broker), depth(broker, "t.c.dead", "")) == (0, 7)
+
+
+def test_those_of_a_reason(broker):
+    """What nobody knows anything of stays."""
+    make(broker, "t", "c")
+    policy = {"topic": "^t$", "definition": {"max_failures": 1}}
+    request(broker.http, "PUT", "/policies/dead", json.dumps(policy).encode())
+    publish(broker, "t", 150)
+    with Client(broker.tcp) as client:
+        client.command("IDENTIFY", body=b'{"feature_negotiation": true, "reject": true}')
+        client.read_response()
+        client.sub("t", "c", 150)
+        for number, message in enumerate(client.read_messages(150)):
+            command = (
+                ("REQ", message.id.decode(), "0") if number % 3 else ("REJ", message.id.decode())
+            )
+            client.command(*command)
+        client.barrier()
+    post(broker.http, "/pub?topic=t.c.dead", b"a stranger")
+    start(broker, delete="true", reason="rejected")
+    assert ended(broker)["moved"] == 50
+    start(broker, reason="failed")
+    assert ended(broker)["moved"] == 100
+    assert (depth(broker), depth(broker, "t.c.dead", "")) == (100, 1)
+
+
 @pytest.mark.parametrize("content", [b"{", b"[]", b'{"redrives": [{"topic": 1}]}', BAD_RATE])
 def test_a_broken_file(tmp_path, content):
     (tmp_path / "redrives.json").write_bytes(content)
@@ -178,6 +259,10 @@ def test_dead_letters_that_are_deleted_meanwhile(tmp_path):
         ({"rate": "1e9"}, 400, "INVALID_ARG_RATE"),
         ({"rate": "99999999"}, 400, "INVALID_ARG_RATE"),
         ({"limit": "x"}, 400, "INVALID_ARG_LIMIT"),
+        ({"delete": "yes"}, 400, "INVALID_ARG_DELETE"),
+        ({"delete": ""}, 400, "INVALID_ARG_DELETE"),
+        ({"delete": "true", "limit": "1"}, 400, "INVALID_ARG_LIMIT"),
+        ({"reason": "boredom"}, 400, "INVALID_ARG_REASON"),
         ({"filter": "x" * 1025}, 400, "INVALID_ARG_FILTER"),
         ({}, 404, "NO_DEAD_LETTERS"),
     ],

@@ -64,6 +64,15 @@ def test_some(brokers):
     assert depth(one) == 2
 
 
+def test_deleted(brokers):
+    other = brokers[1]
+    status, out, _ = run("--delete", "--filter=user 1", brokers=[other.http])
+    assert (status, out.split(maxsplit=1)[1]) == (0, "done, 6 messages deleted\n")
+    assert (depth(other), topic_stats(other.http, "t.c.dead")["depth"]) == (0, 9)
+    _, _, err = run("--reason=boredom", brokers=[other.http])
+    assert "INVALID_ARG_REASON" in err
+
+
 def test_told_to_stop_it_says_that_they_go_on(brokers):
     one = brokers[0]
     address = f"--nsqd-http-address={one.http[0]}:{one.http[1]}"
@@ -96,6 +105,7 @@ def test_nothing_died(brokers):
 @pytest.mark.parametrize(
     ("flags", "line"),
     [
+        (["--delete", "--limit=1"], "--delete has no --limit"),
         (["--rate=-1"], "--rate and --limit have to be 0 or more"),
         ([], "--nsqd-http-address or --lookupd-http-address required"),
         (["--topic=a b"], "--topic:"),

@@ -61,6 +61,8 @@ async def _work(admin: "Admin", options: Options) -> int:
         rate=options.rate,
         limit=options.limit,
         contains=options.filter,
+        reason=options.reason,
+        delete=options.delete,
         source_channel=options.source_channel,
     )
     while not options.detach and any(each.state == "running" for each in states):
@@ -73,7 +75,8 @@ def _report(states: "list[Redrive]") -> int:
     """A line for each nsqd; the exit status."""
     for each in states:
         error = f": {each.error}" if each.error else ""
-        print(f"{each.nsqd} {each.state}, {each.moved} messages{error}")
+        what = " deleted" if each.deletes else ""
+        print(f"{each.nsqd} {each.state}, {each.moved} messages{what}{error}")
     return int(any(each.state == "failed" for each in states))
 
 

@@ -7,7 +7,9 @@ from nsqfast.tools.shared.options import AUTH_SECRET_HELP, LOOKUPD_HELP, parse_t
 from nsqfast.wire.names import describe_invalid, is_valid_name
 
 PROGRAM = "redrive"
-ABOUT = "Sends the dead letters of a channel back to it, and waits until that is done."
+ABOUT = (
+    "Sends the dead letters of a channel back to it, or deletes them, and waits until that is done."
+)
 
 
 @dataclass(slots=True)
@@ -30,10 +32,13 @@ class Options:
     rate: int = option(INT, 0, "most messages a second at each nsqd; 0 = as fast as they can", group="What goes back")
     limit: int = option(INT, 0, "most messages at each nsqd; 0 = all that are there")
     filter: str = option(STRING, "", "text that is in the body of each message that goes back; empty = all")
+    reason: str = option(
+        STRING, "", "reason of each that goes back: failed, expired, over_limit or rejected; empty = any")
     source_channel: str = option(
         STRING, "", "channel of the topic of dead letters to take them from, if it has several")
 
-    cancel: bool = option(BOOL, False, "end what is running, and move nothing more", group="Run")
+    delete: bool = option(BOOL, False, "delete them for ever instead", group="Run")
+    cancel: bool = option(BOOL, False, "end what is running, and move nothing more")
     detach: bool = option(BOOL, False, "do not wait for the end")
     # fmt: on
 
@@ -48,6 +53,8 @@ def parse(argv: list[str]) -> Options:
             raise PlainError(f"--{word}: {describe_invalid(name, word)}")
     if options.rate < 0 or options.limit < 0:
         raise PlainError("--rate and --limit have to be 0 or more")
+    if options.delete and options.limit:
+        raise PlainError("--delete has no --limit: it deletes all that match")
     if not (options.nsqd_http_address or options.lookupd_http_address):
         raise PlainError("--nsqd-http-address or --lookupd-http-address required")
     return options
