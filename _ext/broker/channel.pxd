@@ -86,6 +86,7 @@ cdef class Channel(MessageQueue):
     cdef int remove(self, Consumer consumer, Delivery *delivery) except -1
     cdef int note_failure(self) except -1
     cdef int give_back(self, Consumer consumer, Delivery *delivery, int64_t delay_ns, bytes error) except -1
+    cdef bint must_wait_to_die(self, uint64_t id) noexcept
     cdef bint bury(self, Delivery *delivery, Reason reason, Consumer consumer, bytes error) except -1
     cdef int keep_dead(self, Delivery *delivery) except -1
     cdef bint may_drop(self) except -1

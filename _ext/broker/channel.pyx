@@ -334,6 +334,14 @@ cdef class Channel(MessageQueue):
         self.backlog.defer(delivery, False, delay_ns)
         return self.defer(delivery, self.clock.monotonic_ns() + delay_ns)
 
+    cdef bint must_wait_to_die(self, uint64_t id) noexcept:
+        """Whether a message that fails for the last time should do so later: the log takes its body once more."""
+        cdef Entry *entry
+        if not self.failures_max or not self.store.delays_answers():
+            return False
+        entry = self.table.find(id, 0)
+        return entry is not NULL and entry.delivery.failures + 1 >= self.failures_max
+
     cdef bint bury(self, Delivery *delivery, Reason reason, Consumer consumer, bytes error) except -1:
         """A dead letter takes its place; False: none can now."""
         if not self.dead_letters.take(delivery, reason, consumer, error):

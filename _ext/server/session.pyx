@@ -354,7 +354,7 @@ cdef class Session(Consumer):
         cdef Outcome outcome
         if not parse_decimal(line.parameter[1], line.parameter_size[1], &delay_ms):
             raise invalid(f"REQ could not parse timeout {text(line.parameter[1], line.parameter_size[1])}")
-        if not self.registry.turn.may_store():
+        if not self.registry.turn.may_store() or self.channel.must_wait_to_die(id):
             return self.block_for_turn()
         outcome = self.channel.requeue(self, id, self.clamp(delay_ms), self.error_of(line, 2))
         if outcome != DONE:
@@ -366,7 +366,7 @@ cdef class Session(Consumer):
     cdef Py_ssize_t rej(self, Line *line) except -1:
         cdef uint64_t id = self.message_id(line, "REJ", 1)
         cdef Outcome outcome
-        if not self.registry.turn.may_store():
+        if not self.registry.turn.may_store() or self.channel.store.delays_answers():
             return self.block_for_turn()
         find_dead_letters(self.registry.topics, self.channel)
         outcome = self.channel.reject(self, id, self.error_of(line, 1))

@@ -68,6 +68,9 @@ cdef class Store:
     # Whether publishers should wait for later turns.
     cdef bint must_wait(self) noexcept
 
+    # Whether what nobody waits for should not be added now, since the answers of others would come later for it.
+    cdef bint delays_answers(self) noexcept
+
     # Before a turn's output goes out: whether tickets are done that were not before.
     cdef bint write_log(self) except -1
 

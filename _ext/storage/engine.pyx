@@ -46,6 +46,9 @@ cdef class Store:
     cdef bint must_wait(self) noexcept:
         return False
 
+    cdef bint delays_answers(self) noexcept:
+        return False
+
     cdef bint write_log(self) except -1:
         return False
 

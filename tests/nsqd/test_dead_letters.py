@@ -7,7 +7,7 @@ import pytest
 
 from support.server import start_nsqd
 from support.waiting import eventually
-from support.web import get, post, request, topic_stats
+from support.web import get, post, request, stats, topic_stats
 from support.wire import Client
 
 IDENTITY = json.dumps(
@@ -342,3 +342,23 @@ def test_what_was_not_tried_has_not_failed(broker):
         client.command("REQ", client.read_message().id.decode(), "0", "why")
         (letter,) = deaths(broker, 1)
     assert letter["death"]["failures"] == 1
+
+
+def test_many_at_once_leave_batches_small(tmp_path):
+    """The answers of other clients come with a batch of the commit log, which has the bodies of those that die."""
+    with start_nsqd("nsqfast", tmp_path, "--durable=always", "--max-rdy-count=3000") as broker:
+        make(broker)
+        put(broker, max_failures=1)
+        for _ in range(3):
+            assert (
+                post(broker.http, "/mpub?topic=t", b"\n".join([b"x" * 1000] * 1000)).status == 200
+            )
+        with consume(broker, rdy=3000) as client:
+            ids = [message.id for message in client.read_messages(3000)]
+            before = stats(broker.http)["commit_log"]
+            client.send(b"".join(b"REQ %s 0\n" % each for each in ids))
+            eventually(lambda: topic_stats(broker.http, "t.c.dead")["depth"] == 3000)
+            after = stats(broker.http)["commit_log"]
+    size = after["commit_bytes"] - before["commit_bytes"]
+    assert size > 3_000_000
+    assert size / (after["commit_count"] - before["commit_count"]) < 200_000

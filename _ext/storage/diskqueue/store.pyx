@@ -46,6 +46,8 @@ LOG_NAME = "nsqd.commitlog"
 # A checkpoint begins when so much of it is needed; it needs a quarter until its end.
 cdef double BEGIN_SHARE = 0.5
 cdef double KEPT_SHARE = 0.75
+# What nobody waits for goes into a later batch than one of so many bytes.
+cdef size_t ANSWERED_SIZE = 131072
 # It begins so long after the files of a queue could go, or after one that failed.
 cdef int64_t OLD_FILES_NS = 5000000000
 cdef int64_t RETRY_NS = 1000000000
@@ -190,6 +192,9 @@ cdef class DiskStore(Store):
         """While a queue is shown to a checkpoint in parts the rest of the log is for what is needed to end it."""
         return self.log is not None and (self.log.is_crowded() or (
             self.checkpoint is not None and self.checkpoint.is_parted and self.log.ring.fill() >= KEPT_SHARE))
+
+    cdef bint delays_answers(self) noexcept:
+        return self.log is not None and not self.log.is_interval and self.log.ring.used > ANSWERED_SIZE
 
     cdef bint write_log(self) except -1:
         if self.log is None or not self.log.is_interval or not self.log.ring.write(wall_ns()):
