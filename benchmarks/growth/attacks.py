@@ -13,7 +13,16 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from growth.subjects import DISK, MEMORY, POLL_SECONDS, TOPIC, add_backlog, add_topics, channel
+from growth.subjects import (
+    DISK,
+    MEMORY,
+    POLL_SECONDS,
+    TOPIC,
+    add_backlog,
+    add_topics,
+    channel,
+    with_channel,
+)
 from growth.wire import (
     LONG_HEARTBEATS,
     SECONDS_MAX,
@@ -49,6 +58,7 @@ SCRAPES = 5
 SILENT_SECONDS = 3.0  # the attack is that nothing more comes: others are measured meanwhile
 OVERFLOW = ("--mem-queue-size=10000", "--max-rdy-count=1000000", "--msg-timeout=15m")
 WIDE = (*MEMORY, "--max-rdy-count=1000000", "--msg-timeout=15m")
+DURABLE = (*WIDE, "--durable=always")
 LARGE = ("--max-body-size=5242880",)
 
 
@@ -62,6 +72,7 @@ class Attack:
     full: tuple[int, ...]
     prepare: Set | None = None
     flags: tuple[str, ...] = ()
+    is_ours: bool = False  # Go's nsqd has nothing like it
 
 
 def wait_until(reached: Callable[[], bool]) -> None:
@@ -155,6 +166,12 @@ def hold_messages_to_requeue(broker: Broker, consumers: int, stack: ExitStack) -
     return hold_messages(broker, consumers, stack, keeps_ids=True)
 
 
+def hold_messages_to_die(broker: Broker, consumers: int, stack: ExitStack) -> Crowd:
+    """One failure is enough."""
+    stack.enter_context(broker.policy({"max_failures": 1}))
+    return hold_messages_to_requeue(broker, consumers, stack)
+
+
 def hold_messages_briefly(broker: Broker, consumers: int, stack: ExitStack) -> Crowd:
     """Their timeout comes soon after the last was delivered; nobody takes them again."""
     crowd = hold_messages(broker, consumers, stack, msg_timeout=MSG_TIMEOUT_MS)
@@ -178,6 +195,26 @@ def requeue_all(broker: Broker, consumers: int, crowd: object) -> None:
     assert isinstance(crowd, Crowd)
     crowd.requeue()
     wait_until(lambda: channel(broker)["requeue_count"] >= consumers * CONSUMER_SHARE)
+
+
+def let_die(broker: Broker, consumers: int, crowd: object) -> None:
+    """All at once, with REQ; each becomes a dead letter."""
+    assert isinstance(crowd, Crowd)
+    crowd.requeue()
+    count = consumers * CONSUMER_SHARE
+    wait_until(lambda: channel(broker).get("dead_letter_counts", {}).get("failed", 0) >= count)
+
+
+def have_dead_letters(broker: Broker, count: int, stack: ExitStack) -> None:
+    """As many as a backlog; nothing is known of them, so they may be anybody's."""
+    with_channel(broker)
+    add_backlog(broker, 0, count, stack, time.monotonic() + WAIT_SECONDS_MAX, f"{TOPIC}.ch.dead")
+
+
+def redrive(broker: Broker, count: int, _: object) -> None:
+    """Send them back to their channel."""
+    moved = broker.redrive(TOPIC, "ch")["moved"]
+    assert moved == count, moved
 
 
 def time_out_all(broker: Broker, consumers: int, _: object) -> None:
@@ -376,6 +413,42 @@ ATTACKS = (
         (1000, 2000),
         hold_messages_to_requeue,
         OVERFLOW,
+    ),
+    Attack(
+        "consumers × 500 in flight REQ, and die by policy",
+        let_die,
+        CROWDS_SMALL,
+        CROWDS,
+        hold_messages_to_die,
+        WIDE,
+        is_ours=True,
+    ),
+    Attack(
+        "consumers × 500 in flight REQ, and die by policy, --durable=always",
+        let_die,
+        CROWDS_SMALL,
+        CROWDS,
+        hold_messages_to_die,
+        DURABLE,
+        is_ours=True,
+    ),
+    Attack(
+        "dead letters sent back",
+        redrive,
+        (10_000,),
+        (1_000_000,),
+        have_dead_letters,
+        MEMORY,
+        is_ours=True,
+    ),
+    Attack(
+        "dead letters sent back, --durable=always",
+        redrive,
+        (10_000,),
+        (1_000_000,),
+        have_dead_letters,
+        DURABLE,
+        is_ours=True,
     ),
     Attack(
         "deferred messages fall due together",

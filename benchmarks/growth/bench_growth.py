@@ -140,7 +140,8 @@ def bench_attack(duel: Duel, attack: Attack, is_small: bool) -> None:
         pytest.skip("takes longer than a smoke test may")
     rows = {count: row_of(attack.name, count) for count in counts}
     duel.run_fresh_each(
-        {row: lambda start, count=count: bear(start, attack, count) for count, row in rows.items()}
+        {row: lambda start, count=count: bear(start, attack, count) for count, row in rows.items()},
+        is_ours=attack.is_ours,
     )
 
 

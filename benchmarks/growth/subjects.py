@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from growth.wire import Crowd, Line, Web, dpub, mpub, pub
 from server.idle import NO_HEARTBEATS
@@ -76,11 +76,13 @@ def add_consumers(broker: Broker, _: int, count: int, stack: ExitStack, _deadlin
     return count
 
 
-def add_backlog(broker: Broker, _: int, count: int, __: ExitStack, deadline_s: float) -> int:
+def add_backlog(
+    broker: Broker, _: int, count: int, __: ExitStack, deadline_s: float, topic: str = TOPIC
+) -> int:
     """Publish messages that wait for a consumer."""
     batch = min(BATCH, count)
     whole, rest = divmod(count, batch)
-    commands = [mpub(TOPIC, BODY, batch)] * whole + [mpub(TOPIC, BODY, rest)] * bool(rest)
+    commands = [mpub(topic, BODY, batch)] * whole + [mpub(topic, BODY, rest)] * bool(rest)
     with Line(broker.tcp) as line:
         done = line.ask_all(commands, deadline_s, in_air=4)
     return min(count, done * batch)
@@ -105,9 +107,9 @@ def add_in_flight(
     return made
 
 
-def channel(broker: Broker) -> dict[str, int]:
+def channel(broker: Broker) -> dict[str, Any]:
     """Return the counters of the only channel."""
-    found: dict[str, int] = broker.stats(TOPIC)["channels"][0]
+    found: dict[str, Any] = broker.stats(TOPIC)["channels"][0]
     return found
 
 

@@ -9,12 +9,13 @@ import signal
 import socket
 import subprocess
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
 from server.implementation import ROOT, Implementation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 START_TRIES_MAX = 5
@@ -132,11 +133,11 @@ class Broker:
 
     # ---- administration over HTTP
 
-    def _request(self, method: str, target: str) -> bytes:
+    def _request(self, method: str, target: str, content: bytes | None = None) -> bytes:
         host, port = self.http.split(":")
         connection = http.client.HTTPConnection(host, int(port), timeout=START_SECONDS_MAX)
         try:
-            connection.request(method, target)
+            connection.request(method, target, content)
             response = connection.getresponse()
             body = response.read()
         finally:
@@ -154,6 +155,22 @@ class Broker:
     def delete(self, topic: str) -> None:
         """Delete the topic with everything in it, in memory and on disk."""
         self._request("POST", f"/topic/delete?topic={topic}")
+
+    @contextmanager
+    def policy(self, definition: dict[str, Any]) -> Iterator[None]:
+        """Have a policy that holds for everything; Go's has none."""
+        content = json.dumps({"definition": definition}).encode()
+        self._request("PUT", "/policies/bench", content)
+        yield
+        self._request("DELETE", "/policies/bench")
+
+    def redrive(self, topic: str, channel: str) -> dict[str, Any]:
+        """Send back what died in the channel; return how that went."""
+        target = f"/channel/redrive?topic={topic}&channel={channel}"
+        self._request("POST", target)
+        while (order := json.loads(self._request("GET", target)))["state"] == "running":
+            time.sleep(POLL_SECONDS)
+        return order
 
     def stats(self, topic: str) -> dict[str, Any]:
         """Return the counters of one topic."""

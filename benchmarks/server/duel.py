@@ -114,13 +114,17 @@ class Duel:
         """Let each measurement start its broker itself, by calling its argument with flags."""
         self._fight(implementations(), lambda one: self._start_fresh(one, measure))
 
-    def run_fresh_each(self, measures: Mapping[Row, Callable[[Start], Sample]]) -> None:
-        """The same for several rows, each in a folder of its own, one row after the other and only once."""
+    def run_fresh_each(
+        self, measures: Mapping[Row, Callable[[Start], Sample]], *, is_ours: bool = False
+    ) -> None:
+        """The same for several rows, each in a folder of its own, one row after the other and only once; `is_ours`:
+        without Go's."""
         results = Results()
+        contestants = [one for one in implementations() if not (is_ours and one.name == GO)]
 
         def one_round() -> None:
             for row, measure in measures.items():
-                for one in implementations():
+                for one in contestants:
                     if self.scale.has_warm_up:
                         wait_until_quiet(())
                     results.add(one.name, {row: self._start_fresh(one, measure)})
