@@ -15,6 +15,8 @@ DEFINITIONS = (
     {"max_in_flight": 50},
     {"max_messages": 1_000_000},
     {"max_age": "2160h"},
+    {"max_failures": 2},
+    {"max_failures": 3, "retry_min": "10ms"},
     {"pause_when_failing": 1, "pause_window": "100ms", "pause_time": "10ms"},
 )
 DELAYS_MS = (0, 1, 50, 50, 400, 1500)
@@ -23,6 +25,14 @@ MSG_TIMEOUTS_MS = (0, 0, 1000, 60_000)  # 0: that of the broker
 BACKLOG_MAX = 20_000  # of a channel; beyond it nobody publishes, so that a round comes to its end
 BODY_SIZE_MAX = 4 << 20
 TURNS_MAX = 40
+TEMPERS = (
+    (8, 1, 1, 0),
+    (1, 8, 1, 0),
+    (1, 1, 8, 0),
+    (1, 0, 0, 0),
+    (0, 1, 0, 0),
+    (3, 3, 3, 3),
+)  # see `settle`
 PAUSES_S = (0, 0, 0, 0.001, 0.02, 0.2)
 STALLS_S = (0.01, 0.1, 0.6)
 PROBE_TOPIC, PROBE_CHANNEL = "probe", "c"
@@ -61,6 +71,7 @@ def identity(dice):
         "msg_timeout": dice.choice(MSG_TIMEOUTS_MS),
         "output_buffer_timeout": dice.choice((-1, 25, 250)),
         "output_buffer_size": dice.choice((-1, 64, 16384)),
+        **dice.choice(({}, {"reject": True})),
         **dice.choice(({}, {}, {"deflate": True, "deflate_level": 3}, {"snappy": True})),
     }
 
@@ -93,8 +104,8 @@ def publish(world, dice, peer):
 async def consume(world, dice, peer):
     """Whatever may be done with what it gets."""
     books = dice.choice(world.all_books)
-    peer.subscribe(books, dice.choice(READY))
-    temper = dice.choice(((8, 1, 1), (1, 8, 1), (1, 1, 8), (1, 0, 0), (0, 1, 0), (3, 3, 3)))
+    peer.subscribe(books, dice.choice(READY), to_dead_letters=dice.random() < 0.2)
+    temper = dice.choice(TEMPERS)
     for _ in range(dice.randrange(1, TURNS_MAX)):
         settle(world, dice, peer, temper)
         disturb(world, dice, peer)
@@ -107,21 +118,24 @@ async def consume(world, dice, peer):
 
 
 def settle(world, dice, peer, temper):
-    """FIN, REQ or TOUCH for some of what it holds."""
+    """FIN, REQ, TOUCH or REJ for some of what it holds."""
     held = list(peer.held.items())
     if not held:
         return
     some = held[: dice.choice((1, 10, 100, len(held)))]
-    how = dice.choices(("fin", "req", "touch"), temper)[0]
+    how = dice.choices(("fin", "req", "touch", "rej"), temper)[0]
     if how == "fin":
         peer.fin(some)
     elif how == "touch":
         peer.write(b"".join(b"TOUCH %s\n" % found for found, _ in some))
     else:
-        delay_ms = dice.choice(DELAYS_MS)
         for found, _ in some:
             peer.held.pop(found)
-        peer.write(b"".join(b"REQ %s %d\n" % (found, delay_ms) for found, _ in some))
+        if how == "rej" and peer.may_reject:
+            command = b"REJ %s it is refused\n"
+        else:
+            command = b"REQ %%s %d a reason\n" % dice.choice(DELAYS_MS)
+        peer.write(b"".join(command % found for found, _ in some))
 
 
 def disturb(world, dice, peer):
@@ -130,11 +144,11 @@ def disturb(world, dice, peer):
         case 0 | 1 | 2 | 3:
             peer.write(encode_command("RDY", str(dice.choice(READY))))
         case 4 | 5:
-            foreign = list(world.recent[peer.books.topic].items())
+            foreign = list(world.recent[peer.topic].items())
             some = dice.sample(foreign, min(len(foreign), dice.choice((1, 20))))
             peer.fin(some)
         case 6:
-            foreign = list(world.recent[peer.books.topic])
+            foreign = list(world.recent[peer.topic])
             words = (b"TOUCH %s\n", b"REQ %s 50\n", b"FIN %s\n")
             if foreign:
                 peer.write(dice.choice(words[:2]) % dice.choice(foreign))

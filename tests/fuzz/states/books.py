@@ -1,5 +1,7 @@
 """What each channel owes: a message is there until it was finished or wiped, and never again after that.
 
+What dies in a channel is owed as before, by the topic of its dead letters.
+
 Every body begins with a serial. It is SURE from the OK of its publish on, and UNSURE where nobody outside can know: its
 OK has not come, or it was there when its queue was emptied or deleted. Where its FIN was sent over a connection that
 broke it is DOUBTFUL, and an OK that comes after that changes nothing.
@@ -14,6 +16,11 @@ STORY_MAX = 40
 SENT_MAX = 100_000
 GONE_MAX = 200_000
 SHOWN_MAX = 5
+DEAD_CHANNEL = "c"
+
+
+# Added to attempts of a dead letter: it is behind all that were made where it died.
+DEAD_ATTEMPTS = 1 << 16
 
 
 class BrokenError(AssertionError):
@@ -42,6 +49,7 @@ class ChannelBooks:
 
     def __init__(self, topic, name, clock=None):
         self.topic, self.name = topic, name
+        self.dead_letters = f"{topic}.{name}.dead", DEAD_CHANNEL
         self.clock = clock or Clock()
         self.story = deque(maxlen=STORY_MAX)  # what was done with it as a whole
         self.gone = {}  # by serial: why it is owed no more, of what was neither finished nor seen to go
@@ -52,6 +60,7 @@ class ChannelBooks:
         self.wipes = self.wiping = 0  # begun; not answered yet
         self.finished_before = 0  # in earlier lives
         self.finished_surely = 0
+        self.dead_letters_finished = 0  # in all lives
         self.begin_life(0)
 
     def __str__(self):
@@ -141,6 +150,7 @@ class ChannelBooks:
         self.owed.pop(serial, None)
         self.done[serial] = attempts, who, self.clock.now()
         self.finished_surely += 1
+        self.dead_letters_finished += attempts > DEAD_ATTEMPTS
 
     def refuse_fin(self, serial):
         """The message was not in flight to the one who finished it."""
@@ -248,7 +258,8 @@ class Books:
     def totals(self):
         """What was looked at in all lives."""
         finished = sum(one.finished_before + one.finished_surely for one in self.by_key.values())
-        return f"{self._next_serial - 1:,} messages published, {finished:,} finished"
+        dead = sum(one.dead_letters_finished for one in self.by_key.values())
+        return f"{self._next_serial - 1:,} messages published, {finished:,} finished, {dead:,} of them dead letters"
 
     def origin(self, serial):
         """Whose it is, in words."""

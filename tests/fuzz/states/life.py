@@ -128,22 +128,28 @@ async def drain(world, found):
 
 
 async def drain_one(world, books):
-    peer = await Peer.connect(world, msg_timeout=DRAIN_TIMEOUT_MS)
-    peer.subscribe(books, DRAIN_READY)
+    peers = [
+        await Peer.connect(world, msg_timeout=DRAIN_TIMEOUT_MS)
+        for _ in range(2 if books in world.all_books else 1)
+    ]
+    for peer in peers:
+        peer.subscribe(books, DRAIN_READY, to_dead_letters=peer is not peers[0])
     patience = Patience()
     while left := (await world.figures())[1][books.topic, books.name][1]:
         if patience.is_over((left, len(books.owed))):
-            raise books.broken(f"{left:,} messages are left and not delivered to {peer}")
-        peer.fin(list(peer.held.items()))
-        peer.barrier()
-        await peer.until_answered()
+            raise books.broken(f"{left:,} messages are left and not delivered to {peers[0]}")
+        for peer in peers:
+            peer.fin(list(peer.held.items()))
+            peer.barrier()
+            await peer.until_answered()
         await asyncio.sleep(DRAIN_POLL_SECONDS)
         if world.complaints:
             return
-    peer.barrier()
-    await peer.until_answered()
+    for peer in peers:
+        peer.barrier()
+        await peer.until_answered()
+        peer.end("close")
     books.check_drained()
-    peer.end("close")
 
 
 async def stop(world, dice):

@@ -6,7 +6,7 @@ import socket
 import struct
 from collections import defaultdict, deque
 
-from fuzz.states.books import SERIAL_SIZE, BrokenError
+from fuzz.states.books import DEAD_ATTEMPTS, SERIAL_SIZE, BrokenError
 from support.packed import PACKED
 from support.wire import (
     BARRIER_TOPIC,
@@ -18,7 +18,7 @@ from support.wire import (
     encode_messages,
 )
 
-NOT_SETTLED = (b"E_FIN_FAILED", b"E_REQ_FAILED", b"E_TOUCH_FAILED")
+NOT_SETTLED = (b"E_FIN_FAILED", b"E_REJ_FAILED", b"E_REQ_FAILED", b"E_TOUCH_FAILED")
 ANSWER_SECONDS_MAX = 60.0
 OUTPUT_SIZE_MAX = 4 << 20
 
@@ -48,7 +48,10 @@ class Peer(asyncio.Protocol):
 
     def __init__(self, world):
         self.world = world
-        self.books = None  # of the channel that it is subscribed to
+        self.books = (
+            None  # of the channel that it is subscribed to, or whose dead letters it consumes
+        )
+        self.topic = None  # with ids of its own
         self.held = {}  # (serial, attempts) by id: delivered and not settled
         self.seen = {}  # attempts by id, of the latest delivery
         self.fins = defaultdict(deque)  # those of them that are not refused, by id
@@ -56,6 +59,7 @@ class Peer(asyncio.Protocol):
         self.answers_open = 0
         self.is_excused = self.is_lost = self.is_half_closed = False
         self.says_nop = True
+        self.may_reject = False
         self.calm = asyncio.Event()  # nothing is waited for
         self.calm.set()
         self.found = None  # a set: note the messages there, not in the books
@@ -109,6 +113,7 @@ class Peer(asyncio.Protocol):
             await asyncio.sleep(0.01)
 
     def identify(self, identity):
+        self.may_reject = identity.get("reject", False)
         self._kind = next((kind for kind in PACKED if identity.get(kind)), None)
         body = json.dumps({"feature_negotiation": True, **identity}).encode()
         self.ask(encode_command("IDENTIFY", body=body), self._change_over)
@@ -121,13 +126,17 @@ class Peer(asyncio.Protocol):
             self._packed = PACKED[self._kind](self._pipe, early)
             self.await_answer(lambda _: None)
 
-    def subscribe(self, books, ready_count):
+    def subscribe(self, books, ready_count, *, to_dead_letters=False):
         self.books = books
-        self.is_excused |= books.wiping > 0  # it may be deleted under it
-
-        wipes = books.begin_creation()
-        command = encode_command("SUB", books.topic, books.name)
-        self.ask(command, lambda _: books.end_creation(wipes))
+        if to_dead_letters:
+            self.topic, channel = books.dead_letters
+            self.ask(encode_command("SUB", self.topic, channel))
+        else:
+            self.topic = books.topic
+            self.is_excused |= books.wiping > 0  # it may be deleted under it
+            wipes = books.begin_creation()
+            command = encode_command("SUB", books.topic, books.name)
+            self.ask(command, lambda _: books.end_creation(wipes))
         self.write(encode_command("RDY", str(ready_count)))
 
     def publish(self, topic, bodies_size, count=1, delay_ms=None):
@@ -172,7 +181,7 @@ class Peer(asyncio.Protocol):
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def __str__(self):
-        return f"client {self.address[1]} of {self.books or 'nothing'}"
+        return f"client {self.address[1]} of {self.topic or 'nothing'}, {self.books or ''}"
 
     def data_received(self, data):
         try:
@@ -212,6 +221,8 @@ class Peer(asyncio.Protocol):
     def _take(self, data):
         attempts, identity = struct.unpack_from(">H16s", data, 8)
         serial = int.from_bytes(data[26 : 26 + SERIAL_SIZE], "big")
+        if self.topic != self.books.topic:
+            attempts += DEAD_ATTEMPTS
         if self.found is not None:
             self.found.add(serial)
             self.held[identity] = serial, attempts
@@ -219,7 +230,7 @@ class Peer(asyncio.Protocol):
         self.books.deliver(serial, attempts)
         self.held[identity] = serial, attempts
         self.seen[identity] = attempts
-        self.world.note_id(self.books.topic, identity, serial, attempts)
+        self.world.note_id(self.topic, identity, serial, attempts)
 
     def _answer(self, kind, data):
         if data == HEARTBEAT:

@@ -126,6 +126,10 @@ class World:
     async def create_all(self):
         for topic in (*TOPICS, PROBE_TOPIC):
             await self.create(topic, self.books.of_topic(topic))
+        for books in self.all_books:
+            topic, channel = books.dead_letters
+            await self.post(f"/topic/create?topic={topic}")
+            await self.post(f"/channel/create?topic={topic}&channel={channel}")
 
     async def unpause_all(self):
         for topic in TOPICS:
@@ -136,9 +140,9 @@ class World:
     # -- figures
 
     async def figures(self):
-        """(came, left) by channel, and what waits in topics."""
+        """What waits in topics, and (came, left) by channel, with the dead letters that are left of it."""
         found = json.loads(await self.get("/stats?format=json&include_clients=false"))
-        waiting = sum(t["depth"] for t in found["topics"] if t["topic_name"] in TOPICS)
+        waiting = sum(t["depth"] for t in found["topics"] if t["topic_name"].startswith(TOPICS))
         counts = {
             (t["topic_name"], c["channel_name"]): (
                 c["message_count"],
@@ -147,6 +151,11 @@ class World:
             for t in found["topics"]
             for c in t["channels"]
         }
+        for books in self.all_books:
+            key = books.topic, books.name
+            if key in counts:
+                came, left = counts[key]
+                counts[key] = came, left + counts[books.dead_letters][1]
         return waiting, counts
 
     async def still_figures(self):
@@ -187,6 +196,8 @@ class World:
         found = {
             (topic, channel): int(float(count)) for topic, channel, count in FIGURE.findall(text)
         }
+        for books in self.all_books:
+            found[books.topic, books.name] += found[books.dead_letters]
         health = await self.get("/ping")
         if health != b"OK":
             raise BrokenError(f"/ping says {health!r}")
