@@ -1,6 +1,6 @@
-"""Parquet and Arrow: tables with the columns topic, id, timestamp_ns, attempts, nsqd and body.
+"""Parquet and Arrow: tables with the columns topic, id, timestamp_ns, attempts, nsqd and body, and perhaps death.
 
-Only the body is required. Bodies stay in Arrow's memory: one block and the positions in it.
+Only the body is required, and death is not read. Bodies stay in Arrow's memory: one block and the positions in it.
 """
 
 from collections.abc import Callable, Iterator
@@ -46,6 +46,16 @@ def id_column(identities: bytes) -> Any:
     ends = np.arange(0, len(identities) + 1, MESSAGE_ID_SIZE, dtype=np.int32)
     buffers = [None, pa.py_buffer(ends), pa.py_buffer(identities)]
     return pa.Array.from_buffers(pa.string(), len(starts), buffers, null_count=0)
+
+
+def death_type() -> Any:
+    """Of the column `death`, which is null for what is no dead letter, or none of nsqfast-nsqd; names and units are
+    those of its /topic/peek."""
+    pa = load_arrow()
+    text, count, number = pa.string(), pa.int32(), pa.int64()
+    where = [("reason", text), ("topic", text), ("channel", text)]
+    how = [("failures", count), ("attempts", count), ("client", text), ("error", text)]
+    return pa.struct([*where, *how, ("first_id", text), ("published", number), ("died", number)])
 
 
 class TableFile:

@@ -1,5 +1,6 @@
 """Messages as numpy arrays, for bulk consumers that want columns instead of objects."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -13,6 +14,7 @@ from nsqfast._ext.client.consume_connection import (
     touch_rows,
 )
 from nsqfast.client.config import check_delay_s
+from nsqfast.client.deaths import Death, ask_deaths
 from nsqfast.wire.protocol import MESSAGE_ID_SIZE
 
 Rows = Sequence[int] | NDArray[np.int64]
@@ -48,6 +50,25 @@ class ArrayBatch:
     def body(self, row: int) -> bytes:
         """A copy of one body."""
         return self.bodies[int(self.offsets[row]) : int(self.offsets[row + 1])]
+
+    async def deaths(self) -> "list[Death | None]":
+        """What is known of each message, if it is a dead letter. Ask before they are finished.
+
+        None for any other message, for those of an nsqd that does not tell it, as Go's, and where the connection ends
+        meanwhile, after which they come again.
+        """
+        ids = self.ids.tolist()
+        rows = [np.flatnonzero(self.sources == source) for source in range(len(self.nsqd))]
+        known = await asyncio.gather(
+            *[
+                ask_deaths(connection, [ids[row] for row in own.tolist()])
+                for connection, own in zip(self._connections, rows, strict=True)
+            ]
+        )
+        return [
+            known[source].get(each.decode("ascii", "replace"))
+            for each, source in zip(ids, self.sources.tolist(), strict=True)
+        ]
 
     @property
     def is_answered(self) -> bool:

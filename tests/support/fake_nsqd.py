@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
 FINISH_SECONDS_MAX = 10.0  # how long a script may take to notice that its client is gone
-WITH_BODY = {"IDENTIFY", "AUTH", "PUB", "MPUB", "DPUB"}
+WITH_BODY = {"IDENTIFY", "AUTH", "PUB", "MPUB", "DPUB", "DEATHS"}
 ANSWER = {
     "max_rdy_count": 2500,
     "msg_timeout": 60000,

@@ -13,6 +13,7 @@ from nsqfast.errors import OptionsError
 
 if TYPE_CHECKING:
     import nsqfast.client.batch as batch_module
+    from nsqfast.client.deaths import Death
 
 
 class Poster(Protocol):
@@ -149,6 +150,10 @@ class ArrayBatch:
 
     def __len__(self) -> int:
         return len(self._batch)
+
+    def deaths(self) -> "list[Death | None]":
+        """What is known of each message, if it is a dead letter; see nsqfast.client.batch.ArrayBatch."""
+        return self._loop_thread.call(self._batch.deaths())
 
     def finish(self, rows: "batch_module.Rows | None" = None) -> int:
         """FIN these rows, or all unanswered ones; returns how many FINs were sent."""

@@ -15,7 +15,7 @@ Bodies, offsets, times and attempts of a record batch share the memory of the ba
 import fcntl
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -24,10 +24,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from nsqfast.archives.files import PART, ROWS, is_written
-from nsqfast.archives.tables import id_column
+from nsqfast.archives.tables import death_type, id_column
 from nsqfast.client.batch import ArrayBatch
 from nsqfast.program.durable import sync_folder
-from nsqfast.tools.nsq_to_file.archive import Archive, MakePieces
+from nsqfast.tools.nsq_to_file.archive import Archive, Deaths, MakePieces
 from nsqfast.tools.nsq_to_file.folders import create_file, open_own, remove_file
 from nsqfast.tools.shared.program import log
 
@@ -41,6 +41,8 @@ SCHEMA = pa.schema(
         pa.field("body", pa.large_binary(), nullable=False),
     ]
 )
+DEATH = death_type()
+SCHEMA_WITH_DEATHS = SCHEMA.append(pa.field("death", DEATH))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +75,9 @@ class ColumnPieces:
 
 
 def column_pieces(topic: str) -> MakePieces:
-    """Convert each batch to the columns of SCHEMA."""
+    """Convert each batch to the columns of SCHEMA, or SCHEMA_WITH_DEATHS."""
 
-    def make(batch: ArrayBatch) -> ColumnPieces:
+    def make(batch: ArrayBatch, deaths: Deaths | None = None) -> ColumnPieces:
         count = len(batch)
         columns = [
             pa.repeat(pa.scalar(topic), count),
@@ -90,7 +92,11 @@ def column_pieces(topic: str) -> MakePieces:
                 null_count=0,
             ),
         ]
-        return ColumnPieces(pa.RecordBatch.from_arrays(columns, schema=SCHEMA), batch.offsets)
+        schema = SCHEMA
+        if deaths is not None:
+            schema = SCHEMA_WITH_DEATHS
+            columns.append(pa.array(deaths, DEATH))
+        return ColumnPieces(pa.RecordBatch.from_arrays(columns, schema=schema), batch.offsets)
 
     return make
 
@@ -116,6 +122,7 @@ class Layout:
     format: str
     compression: str
     level: int
+    schema: pa.Schema = SCHEMA
 
     def open(self, path: Path) -> Any:
         """Open a writer over an empty file."""
@@ -123,10 +130,10 @@ class Layout:
         if self.format == "arrow":
             packed = pa.Codec(codec, compression_level=self.level) if codec else None
             options = pa.ipc.IpcWriteOptions(compression=packed)
-            return pa.ipc.new_file(path, SCHEMA, options=options)
+            return pa.ipc.new_file(path, self.schema, options=options)
         return pq.ParquetWriter(
             path,
-            SCHEMA,
+            self.schema,
             compression=codec or "NONE",
             compression_level=self.level if codec else None,
             # Columns with many equal values; for bodies a dictionary would not help.
@@ -143,7 +150,7 @@ class ColumnFile:
             raise FileExistsError(path)
         self.path = path
         self.size = 0
-        self._rows = rows or RowsFile.create(_beside(path, ROWS))
+        self._rows = rows or RowsFile.create(_beside(path, ROWS), layout.schema)
         self._part = _beside(path, PART)
         self._layout = layout
         self._writer: Any = None  # created when a group is full: many files are smaller
@@ -174,7 +181,7 @@ class ColumnFile:
             self._part.unlink(missing_ok=True)
             os.close(create_file(self._part))  # with our mode, and nobody else's
             self._writer = self._layout.open(self._part)
-        table = pa.Table.from_batches(self._group, SCHEMA).combine_chunks()
+        table = pa.Table.from_batches(self._group, self._layout.schema).combine_chunks()
         self._group = []
         self._group_count = self._group_size = 0
         if table.num_rows:
@@ -223,7 +230,7 @@ def recover_rows(archive: Archive, work_dir: Path, name: str, layout: Layout) ->
         rows.remove()
         remove_file(part)
         return
-    file = ColumnFile(path, layout, rows)
+    file = ColumnFile(path, replace(layout, schema=rows.schema() or layout.schema), rows)
     for batch in rows.batches():
         file.add(batch, batch.nbytes)
     archive.recover(file, name)
@@ -238,11 +245,11 @@ class RowsFile:
         self.end = 0  # of the last whole batch
 
     @classmethod
-    def create(cls, path: Path) -> Self:
+    def create(cls, path: Path, schema: pa.Schema) -> Self:
         """A new one; FileExistsError if the name is taken."""
         rows = cls(path, create_file(path))
         fcntl.flock(rows._fd, fcntl.LOCK_EX)
-        rows._store(SCHEMA.serialize())
+        rows._store(schema.serialize())
         return rows
 
     @classmethod
@@ -267,6 +274,14 @@ class RowsFile:
             os.ftruncate(self._fd, self.end)
             raise
         self.end += data.size
+
+    def schema(self) -> pa.Schema | None:
+        """That of its run, which may have had other flags; None where it is torn."""
+        try:
+            with pa.memory_map(str(self.path)) as file:
+                return pa.ipc.open_stream(file).schema
+        except (pa.ArrowInvalid, OSError):
+            return None
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield all whole batches. A torn one was never synced, and none of it finished."""

@@ -9,12 +9,20 @@ from typing import TYPE_CHECKING
 
 import orjson
 
+from nsqfast._ext.client.columns import Taken
 from nsqfast._ext.client.text_lines import JsonLines, Lines
 from nsqfast.archives.files import lock_writer
 from nsqfast.client.batch import ArrayBatch
 from nsqfast.program import extras
 from nsqfast.program.extras import needs
-from nsqfast.tools.nsq_to_file.archive import Archive, MakePieces, OpenAt, Pieces, Rules
+from nsqfast.tools.nsq_to_file.archive import (
+    Archive,
+    Deaths,
+    MakePieces,
+    OpenAt,
+    Pieces,
+    Rules,
+)
 from nsqfast.tools.nsq_to_file.folders import append_file, check_folders, create_file, remove_file
 from nsqfast.tools.nsq_to_file.naming import Naming
 from nsqfast.tools.nsq_to_file.options import COLUMN_FORMATS, OUTPUT_DIR, Options
@@ -71,15 +79,32 @@ def _zstd(level: int) -> Pack:
 
 def text_pieces(text_format: str, topic: str) -> MakePieces:
     """For `lines` or `jsonl`."""
+
+    def lines(batch: ArrayBatch, _: Deaths | None = None) -> Pieces:
+        return Lines(batch.taken.bodies, batch.taken.offsets)
+
     if text_format == "lines":
-        return lambda batch: Lines(batch.taken.bodies, batch.taken.offsets)
+        return lines
     head = b'{"topic":' + orjson.dumps(topic) + b',"id":"'
 
-    def json_lines(batch: ArrayBatch) -> Pieces:
+    def json_lines(batch: ArrayBatch, deaths: Deaths | None = None) -> Pieces:
         tails = [b',"nsqd":' + orjson.dumps(address) + b"," for address in batch.nsqd]
-        return JsonLines(batch.taken, head, tails)
+        if deaths is None:
+            return JsonLines(batch.taken, head, tails)
+        taken, tails = _add_deaths(batch, tails, deaths)
+        return JsonLines(taken, head, tails)
 
     return json_lines
+
+
+def _add_deaths(batch: ArrayBatch, tails: list[bytes], deaths: Deaths) -> tuple[Taken, list[bytes]]:
+    """The same, in which each row that is a dead letter has a tail of its own."""
+    sources, found = batch.sources.copy(), [tail + b'"death":null,' for tail in tails]
+    for row, death in enumerate(deaths):
+        if death is not None:
+            found.append(tails[sources[row]] + b'"death":' + orjson.dumps(death) + b",")
+            sources[row] = len(found) - 1
+    return batch.taken._replace(sources=sources.tobytes()), found
 
 
 def is_json_record(line: bytes) -> bool:
@@ -197,8 +222,9 @@ def make_archive(options: Options, topic: str, host: str = "") -> tuple[Archive,
 def make_layout(options: Options) -> "Layout":
     """PackageMissingError if what the format needs is not installed."""
     with needs(f"--format={options.format}", "arrow"):
-        from nsqfast.tools.nsq_to_file.column_file import Layout
-    return Layout(options.format, options.compression, options.level)
+        from nsqfast.tools.nsq_to_file.column_file import SCHEMA, SCHEMA_WITH_DEATHS, Layout
+    schema = SCHEMA_WITH_DEATHS if options.deaths else SCHEMA
+    return Layout(options.format, options.compression, options.level, schema)
 
 
 def _open_text(options: Options) -> OpenAt:

@@ -65,6 +65,8 @@ class Options(SourceOptions):
         STRINGS, [],
         "finish what nsq_to_file with this --host-identifier left in --work-dir, too (repeatable)")
     format: str = option(text_such_as(*FORMATS), "lines", "content of a file: lines, jsonl, parquet or arrow")
+    deaths: bool = option(
+        BOOL, False, "with each dead letter of nsqfast-nsqd what is known of it, as `death`; not for lines")
     compression: str = option(text_such_as(*COMPRESSIONS), "none", "compression of a file: none, gzip or zstd")
     gzip: bool = option(BOOL, False, "the same as --compression=gzip")
     gzip_level: int = option(INT, 6, "level of gzip, from 1 (fastest) to 9 (smallest)")
@@ -130,6 +132,8 @@ def _check_files(options: Options) -> None:
     ):
         if given not in known:
             raise PlainError(f"--{name} is {given!r}; it is one of {', '.join(known)}")
+    if options.deaths and options.format == "lines":
+        raise PlainError("--deaths needs --format=jsonl, parquet or arrow: a line is a body alone")
     if options.gzip:
         if options.compression == "zstd":
             raise PlainError("use --gzip or --compression=zstd not both")

@@ -15,7 +15,7 @@ from nsqfast.client import Consumer
 from nsqfast.client.batch import ArrayBatch
 from nsqfast.errors import NsqfastError
 from nsqfast.stats.process import process_metrics
-from nsqfast.tools.nsq_to_file.archive import Archive, Figures, MakePieces
+from nsqfast.tools.nsq_to_file.archive import Archive, Deaths, Figures, MakePieces
 from nsqfast.tools.nsq_to_file.formats import NS, make_archive
 from nsqfast.tools.nsq_to_file.leftovers import Leftovers
 from nsqfast.tools.nsq_to_file.options import PROGRAM, Options
@@ -31,6 +31,9 @@ from nsqfast.wire.gotext import os_error
 
 # Messages that arrive singly are written a few at a time.
 GATHER_S = 0.001
+DEATHS_MAX = (
+    10_000  # of a batch; each of its dead letters may count as a source of its own, of 65536
+)
 UNSYNCED_SIZE_MAX = 64 << 20  # bytes of bodies, which stay in memory until they are finished
 
 
@@ -46,6 +49,8 @@ class TopicWriter:
         threads: Executor,
         in_flight_max: int,
         sync_interval_s: float,
+        *,
+        tells_deaths: bool,
     ) -> None:
         self.consumer = consumer
         self._archive = archive
@@ -53,6 +58,7 @@ class TopicWriter:
         self._recover = recover
         self._threads = threads
         self._in_flight_max = in_flight_max
+        self._tells_deaths = tells_deaths
         self._sync_interval_s = sync_interval_s
         self._unsynced: list[ArrayBatch] = []
         self.unsynced_count = 0
@@ -112,12 +118,15 @@ class TopicWriter:
             await self._step(tick)
 
     async def _write_on(self) -> None:
-        consumer = self.consumer
-        async for batch in consumer.arrays(self._in_flight_max, GATHER_S):
-            await self._step(partial(self._write, batch, consumer.is_starved), batch)
+        consumer, rows_max = self.consumer, self._in_flight_max
+        if self._tells_deaths:
+            rows_max = min(rows_max, DEATHS_MAX)
+        async for batch in consumer.arrays(rows_max, GATHER_S):
+            deaths = await batch.deaths() if self._tells_deaths else None
+            await self._step(partial(self._write, batch, deaths, consumer.is_starved), batch)
 
-    def _write(self, batch: ArrayBatch, must_sync: bool) -> bool:
-        self._archive.write(self._make_pieces(batch))
+    def _write(self, batch: ArrayBatch, deaths: Deaths | None, must_sync: bool) -> bool:
+        self._archive.write(self._make_pieces(batch, deaths))
         is_full = (
             self.unsynced_count + len(batch) >= self._in_flight_max
             or self._unsynced_size + len(batch.bodies) >= UNSYNCED_SIZE_MAX
@@ -233,6 +242,7 @@ class Service:
             self._threads,
             self._options.max_in_flight,
             self._options.sync_interval_ns / NS,
+            tells_deaths=self._options.deaths,
         )
         self.writers[topic] = writer
         try:

@@ -12,12 +12,12 @@ from nsqfast._ext.client.columns import Taken
 
 from nsqfast.client.batch import ArrayBatch
 from nsqfast.tools.nsq_to_file import column_file
-from nsqfast.tools.nsq_to_file.column_file import RowsFile, column_pieces
+from nsqfast.tools.nsq_to_file.column_file import SCHEMA, RowsFile, column_pieces
 from nsqfast.tools.nsq_to_file.formats import make_archive
 from nsqfast.tools.nsq_to_file.leftovers import Leftovers
 from nsqfast.tools.nsq_to_file.options import parse
 from nsqfast.tools.shared.program import ToolError
-from support.archived import bodies_in
+from support.archived import bodies_in, records_in
 
 LARGE = 1 << 62
 
@@ -59,7 +59,9 @@ def start(request, tmp_path):
         options = parse(words)
         archive, make_pieces = make_archive(options, topic)
         Leftovers(options).recover(topic)
-        archive.add = lambda *bodies: archive.write(make_pieces(batch(*bodies)))
+        archive.add = lambda *bodies, deaths=None: archive.write(
+            make_pieces(batch(*bodies), deaths)
+        )
         return archive
 
     begin.format = request.param
@@ -115,6 +117,23 @@ def test_a_link_in_the_place_of_what_a_killed_run_left(start, tmp_path):
     (tmp_path / "t" / f"x-000000.{start.format}.rows").symlink_to(tmp_path / "victim")
     with pytest.raises(ToolError, match="symbolic link"):
         start()
+
+
+def test_what_runs_with_other_flags_left(start, tmp_path):
+    """Its columns are those of its run."""
+    death = dict.fromkeys(("reason", "topic", "channel", "client", "error", "first_id"), "x")
+    death |= dict.fromkeys(("failures", "attempts", "published", "died"), 1)
+    with_deaths = start("--deaths")
+    with_deaths.add(b"a", b"b", deaths=[death, None])
+    with_deaths.sync()
+    die(with_deaths)
+    plain = start()
+    plain.add(b"c")
+    plain.sync()
+    die(plain)
+    start("--deaths")
+    found = {record["body"]: record.get("death", "no column") for record in records_in(tmp_path)}
+    assert found == {b"a": death, b"b": None, b"c": "no column"}
 
 
 def test_bodies_are_not_copied():
@@ -262,10 +281,10 @@ def test_a_name_that_is_taken(start, tmp_path):
 
 def test_locks(tmp_path):
     path = tmp_path / "a.rows"
-    rows = RowsFile.create(path)
+    rows = RowsFile.create(path, SCHEMA)
     assert RowsFile.take_over(path) is None
     with pytest.raises(FileExistsError):
-        RowsFile.create(path)
+        RowsFile.create(path, SCHEMA)
     rows.close()
     taken = RowsFile.take_over(path)
     assert taken is not None

@@ -116,6 +116,7 @@ def test_every_flag_of_go_is_there_with_its_default():
         (["--compression=zstd", "--gzip"], "not both"),
         (["--zstd-level=20"], "should be 1-19"),
         (["--format=arrow", "--gzip"], "knows no gzip"),
+        (["--deaths"], "--deaths needs --format=jsonl, parquet or arrow"),
         (["--gzip", "--filename-format=x"], "missing <REV> in --filename-format"),
         (["--format=parquet", "--filename-format=x"], "missing <REV>"),
         (["--rotate-size=1", "--filename-format=x"], "missing <REV>"),
