@@ -89,4 +89,4 @@ cdef class MessageQueue:
 
 
 cdef Py_ssize_t tell_rows(list connections, bytes identities, bytes sources, bytes chosen, bytes name, bytes tail,
-                          bint is_answer) except -1
+                          bytes parameter, bint is_answer) except -1

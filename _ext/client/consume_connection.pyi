@@ -6,6 +6,7 @@ from nsqfast._ext.client.columns import Taken
 from nsqfast._ext.client.connection import ClientConnection
 
 NO_PLACE: Final[str]
+NOT_TRIED: Final[str]
 
 @final
 class Next:
@@ -51,6 +52,8 @@ class ConsumeConnection(ClientConnection):
     def __init__(
         self, loop: asyncio.AbstractEventLoop, on_closed: Callable[[Any], None], inbox: MessageQueue
     ) -> None: ...
+    @property
+    def has_place_for_rejected(self) -> bool: ...
     @property
     def in_flight(self) -> int: ...
     @property
@@ -116,7 +119,16 @@ def requeue_rows(
     chosen: bytes,
     delay_ms: int,
     backoff: bool = False,
+    reason: str = "",
 ) -> int: ...
+def reject_rows(
+    connections: list[ConsumeConnection],
+    identities: bytes,
+    sources: bytes,
+    chosen: bytes,
+    reason: str,
+) -> int: ...
+def move_rows(taken: Taken, chosen: bytes, reason: str) -> int: ...
 def touch_rows(
     connections: list[ConsumeConnection], identities: bytes, sources: bytes, chosen: bytes
 ) -> int: ...

@@ -25,7 +25,7 @@ cdef enum:
 cdef bytes NEWLINE = b"\n"
 NO_PLACE = "reject needs nsqfast-nsqd or dead_letter_topic"
 # What nsqfast-nsqd does not count as a failure.
-cdef str NOT_TRIED = "-"
+NOT_TRIED = "-"
 
 # Errors that answer FIN, REQ, REJ or TOUCH and do not end the connection (spec nsqd-tcp §6).
 cdef tuple LATE = ("E_FIN_FAILED", "E_REQ_FAILED", "E_REJ_FAILED", "E_TOUCH_FAILED")
@@ -117,7 +117,7 @@ cdef class Message:
     @property
     def is_rejectable(self):
         """Whether `reject` has a place for it: its nsqd offers that, or its consumer has a dead_letter_topic."""
-        return self.connection.may_reject or self.connection.inbox.moves_rejected
+        return self.connection.has_place_for_rejected
 
     @property
     def nsqd(self):
@@ -212,19 +212,13 @@ cdef class Message:
 
     cdef bint hand_over(self, str reason) except -1:
         """Have the consumer move it. A copy takes its place meanwhile, as the program can answer it no more."""
-        cdef Message copy
         if not self.connection.is_open:
             return self.answer()
-        copy = Message.__new__(Message)
         self.is_answered = True
         unlink(self)
-        append(self.connection, copy)
-        copy.timestamp_ns = self.timestamp_ns
-        copy.attempts = self.attempts
-        copy.since_ns = self.since_ns
-        memcpy(copy.identity, self.identity, MESSAGE_ID_SIZE)
-        copy.body = self.body
-        self.connection.inbox.owner.on_rejected(copy, reason)
+        self.connection.inbox.owner.on_rejected(
+            make_message(self.connection, self.timestamp_ns, self.attempts, self.since_ns, self.identity, self.body),
+            reason)
         return True
 
     def touch(self):
@@ -254,7 +248,15 @@ cdef int unlink(Message message) noexcept:
     return 0
 
 
-cdef int append(ConsumeConnection connection, Message message) noexcept:
+cdef inline Message make_message(ConsumeConnection connection, int64_t timestamp_ns, uint16_t attempts,
+                                 int64_t since_ns, const char *identity, bytes body):
+    """One more in the connection's list."""
+    cdef Message message = Message.__new__(Message)
+    message.timestamp_ns = timestamp_ns
+    message.attempts = attempts
+    message.since_ns = since_ns
+    memcpy(message.identity, identity, MESSAGE_ID_SIZE)
+    message.body = body
     message.connection = connection
     message.before = connection.last
     if connection.last is NULL:
@@ -262,7 +264,7 @@ cdef int append(ConsumeConnection connection, Message message) noexcept:
     else:
         (<Message> connection.last).after = <void *> message
     connection.last = <void *> message
-    return 0
+    return message
 
 
 cdef class ConsumeConnection(ClientConnection):
@@ -275,6 +277,11 @@ cdef class ConsumeConnection(ClientConnection):
         self.room_at = -1
         self.attempts_max = inbox.attempts_max
         self.forgotten = set()
+
+    @property
+    def has_place_for_rejected(self):
+        """Whether nsqd takes what is rejected, or the owner does."""
+        return self.may_reject or self.inbox.moves_rejected
 
     cdef int on_message(self, const char *data, Py_ssize_t size) except -1:
         cdef MessageQueue inbox = self.inbox
@@ -293,13 +300,8 @@ cdef class ConsumeConnection(ClientConnection):
             inbox.columns.add(self, data + 10, <int64_t> get_be64(data), attempts, data + MESSAGE_HEADER_SIZE,
                               size - MESSAGE_HEADER_SIZE)
             return inbox.set_block_aside()
-        message = Message.__new__(Message)
-        append(self, message)
-        message.timestamp_ns = <int64_t> get_be64(data)
-        message.attempts = attempts
-        message.since_ns = self.read_ns
-        memcpy(message.identity, data + 10, MESSAGE_ID_SIZE)
-        message.body = data[MESSAGE_HEADER_SIZE:size]
+        message = make_message(self, <int64_t> get_be64(data), attempts, self.read_ns, data + 10,
+                               data[MESSAGE_HEADER_SIZE:size])
         if is_hopeless:
             inbox.owner.on_hopeless(message)
             return 0
@@ -594,9 +596,10 @@ cdef class MessageQueue:
 # counts if its byte in `chosen` is not 0. The connections are those of one consumer.
 
 cdef Py_ssize_t tell_rows(list connections, bytes identities, bytes sources, bytes chosen, bytes name, bytes tail,
-                          bint is_answer) except -1:
+                          bytes parameter, bint is_answer) except -1:
     """Send each row's command to its own connection; return how many were sent. One pass: rows of a connection are
-    adjacent."""
+    adjacent. `parameter` stands behind the others where nsqd takes a reason."""
+    cdef bytes with_reason = tail + parameter + NEWLINE, without = tail + NEWLINE
     cdef const uint16_t *source = <const uint16_t *> <const char *> sources
     cdef ConsumeConnection connection
     cdef Py_ssize_t count = len(chosen), first = 0, last, told = 0
@@ -609,7 +612,8 @@ cdef Py_ssize_t tell_rows(list connections, bytes identities, bytes sources, byt
         while last < count and source[last] == source[first]:
             last += 1
         connection = <ConsumeConnection?> connections[source[first]]
-        told += connection.tell_run(name, identities, chosen, first, last, tail, is_answer)
+        told += connection.tell_run(name, identities, chosen, first, last,
+                                    with_reason if connection.may_reject else without, is_answer)
         first = last
     return told
 
@@ -623,14 +627,14 @@ def finish_rows(list connections not None, bytes identities not None, bytes sour
     inbox = (<ConsumeConnection?> connections[0]).inbox
     if inbox.reports_success and b"\1" in chosen:
         inbox.owner.on_success()
-    told = tell_rows(connections, identities, sources, chosen, b"FIN ", NEWLINE, True)
+    told = tell_rows(connections, identities, sources, chosen, b"FIN ", b"", b"", True)
     inbox.finished += told
     return told
 
 
 def requeue_rows(list connections not None, bytes identities not None, bytes sources not None, bytes chosen not None,
-                 int64_t delay_ms, bint backoff=False):
-    """The same with REQ; with `backoff` each is a failure."""
+                 int64_t delay_ms, bint backoff=False, str reason not None=""):
+    """The same with REQ; with `backoff` each is a failure. `reason`: why, for those nsqd that keep it."""
     cdef MessageQueue inbox
     cdef Py_ssize_t told
     if not connections:
@@ -641,14 +645,52 @@ def requeue_rows(list connections not None, bytes identities not None, bytes sou
             inbox.owner.on_failure(len(chosen) - chosen.count(b"\0"))  # before REQ, so that no more comes meanwhile
         elif inbox.reports_success:
             inbox.owner.on_neutral()
-    told = tell_rows(connections, identities, sources, chosen, b"REQ ", b" %d\n" % delay_ms, True)
+    told = tell_rows(connections, identities, sources, chosen, b"REQ ", b" %d" % delay_ms, parameter_of(reason), True)
     inbox.requeued += told
+    return told
+
+
+def reject_rows(list connections not None, bytes identities not None, bytes sources not None, bytes chosen not None,
+                str reason not None):
+    """The same with REJ, which all of their nsqd have to offer. In backoff they are neither success nor failure."""
+    cdef MessageQueue inbox
+    cdef Py_ssize_t told
+    if b"\1" not in chosen:
+        return 0
+    inbox = (<ConsumeConnection?> connections[0]).inbox
+    if inbox.reports_success:
+        inbox.owner.on_neutral()
+    told = tell_rows(connections, identities, sources, chosen, b"REJ ", b"", parameter_of(reason), True)
+    inbox.rejected += told
+    return told
+
+
+def move_rows(taken not None, bytes chosen not None, str reason not None):
+    """Have the consumer move the chosen rows, each as a Message, as their nsqd do not offer REJ; return how many."""
+    cdef bytes sources = taken.sources, offsets = taken.offsets, timestamps = taken.timestamps
+    cdef bytes attempts = taken.attempts, identities = taken.identities, bodies = taken.bodies
+    cdef const uint16_t *source = <const uint16_t *> <const char *> sources
+    cdef const int64_t *offset = <const int64_t *> <const char *> offsets
+    cdef const char *identity = identities
+    cdef ConsumeConnection connection
+    cdef Py_ssize_t row, told = 0
+    for row in range(len(chosen)):
+        if not chosen[row]:
+            continue
+        connection = <ConsumeConnection?> taken.connections[source[row]]
+        if connection.is_open:
+            told += 1
+            connection.inbox.owner.on_rejected(
+                make_message(connection, (<const int64_t *> <const char *> timestamps)[row],
+                             (<const uint16_t *> <const char *> attempts)[row], connection.read_ns,
+                             identity + row * MESSAGE_ID_SIZE, bodies[offset[row]:offset[row + 1]]),
+                reason)
     return told
 
 
 def touch_rows(list connections not None, bytes identities not None, bytes sources not None, bytes chosen not None):
     """The same with TOUCH."""
-    cdef Py_ssize_t told = tell_rows(connections, identities, sources, chosen, b"TOUCH ", NEWLINE, False)
+    cdef Py_ssize_t told = tell_rows(connections, identities, sources, chosen, b"TOUCH ", b"", b"", False)
     if told:
         (<ConsumeConnection> connections[0]).inbox.touched += told
     return told

@@ -314,6 +314,12 @@ def check_delay_s(delay_s: object, low: float = -math.inf) -> float:
     return number
 
 
+def check_reason(reason: object) -> None:
+    """TypeError: what a user gave as `reason` is no text."""
+    if not isinstance(reason, str):
+        raise TypeError(f"a reason is a text, not {reason!r:.80}")
+
+
 def seconds(value: Duration) -> float:
     """A duration of a Config."""
     assert isinstance(value, timedelta)

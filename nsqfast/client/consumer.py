@@ -11,7 +11,12 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, overload
 
 from nsqfast._ext.client.columns import Taken
-from nsqfast._ext.client.consume_connection import ConsumeConnection, Message, MessageQueue
+from nsqfast._ext.client.consume_connection import (
+    NOT_TRIED,
+    ConsumeConnection,
+    Message,
+    MessageQueue,
+)
 from nsqfast.client.addresses import find_addresses, plain_address, read_nsqd
 from nsqfast.client.backoff import BackoffRule, check_rule
 from nsqfast.client.callbacks import check_handler
@@ -171,9 +176,9 @@ class Consumer(Resource, Generic[Value]):
         self._goodbyes += self._flow.leave()
         # After CLS, so that messages handed back do not come here again.
         for message in inbox.take(len(inbox)):
-            message.requeue(0, backoff=False)
+            message.requeue(0, backoff=False, reason=NOT_TRIED)
         while taken := inbox.take_columns():
-            self._arrays_of(taken).requeue()
+            self._arrays_of(taken).requeue(reason=NOT_TRIED)
 
     async def stop(self, grace_s: float = 0.0) -> None:
         """Take no more messages, wait up to `grace_s` for answers, hand back the rest, disconnect."""
@@ -196,7 +201,7 @@ class Consumer(Resource, Generic[Value]):
         self.failures.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for batch in list(self._batches):
-            batch.requeue()
+            batch.requeue(reason=NOT_TRIED)
         for subscription in self._flow.subscriptions:
             subscription.connection.hand_back()
         if self._goodbyes:

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from nsqfast._ext.client.consume_connection import Message
+from nsqfast._ext.client.consume_connection import NO_PLACE, Message
+from nsqfast.errors import OptionsError
 from nsqfast.program.extras import needs
 
 if TYPE_CHECKING:
@@ -39,9 +40,27 @@ class Batch(MessageList[Message]):
         """FIN all unanswered messages; returns how many FINs were sent."""
         return sum([message.finish() for message in self.messages])
 
-    def requeue(self, delay_s: float | None = None, *, backoff: bool = True) -> int:
-        """REQ all unanswered messages; the consumer pauses for all of them once, if it does."""
-        return sum([message.requeue(delay_s, backoff=backoff) for message in self.messages])
+    @property
+    def is_rejectable(self) -> bool:
+        """Whether `reject` has a place for all of them."""
+        return all(message.is_rejectable for message in self.messages)
+
+    def requeue(
+        self, delay_s: float | None = None, *, backoff: bool = True, reason: str = ""
+    ) -> int:
+        """REQ all unanswered messages; the consumer pauses for all of them once, if it does. reason: why."""
+        return sum(
+            [message.requeue(delay_s, backoff=backoff, reason=reason) for message in self.messages]
+        )
+
+    def reject(self, reason: str = "") -> int:
+        """REJ all unanswered messages, as `Message.reject` does; returns how many.
+
+        OptionsError: there is no place for one of them. All stay unanswered then.
+        """
+        if not self.is_rejectable:
+            raise OptionsError(NO_PLACE)
+        return sum([message.reject(reason) for message in self.messages])
 
     def touch(self) -> int:
         """TOUCH all unanswered messages."""

@@ -1,4 +1,4 @@
-"""message.reject, reasons of failures, and who decides that a message is never delivered again."""
+"""`reject` of messages and batches, reasons of failures, and who decides that a message is never delivered again."""
 
 import asyncio
 import contextlib
@@ -425,6 +425,152 @@ async def test_requeue_with_a_reason(broker, address, topic, kind):
         async with running(kind, handler, topic, "c", nsqd=address):
             death = (await deaths(broker, topic))["x"]
     assert (death["failures"], death["error"]) == (2, "not yet")
+
+
+# -- batches
+
+
+@contextlib.asynccontextmanager
+async def batch_of(kind, way, count, *arguments, **options):
+    """A consumer, and the first batch or arrays of so many messages."""
+    consumer = kind(*arguments, config=FAST, **options)
+    if kind is Consumer:
+        async with consumer:
+            yield consumer, await anext(getattr(consumer, way)(count, 3600))
+        return
+    await asyncio.to_thread(consumer.__enter__)
+    try:
+        yield consumer, await asyncio.to_thread(next, getattr(consumer, way)(count, 3600))
+    finally:
+        await asyncio.to_thread(consumer.close)
+
+
+each_kind = pytest.mark.parametrize("kind", [Consumer, sync.Consumer])
+each_way = pytest.mark.parametrize("way", ["batches", "arrays"])
+
+
+@each_kind
+@each_way
+async def test_batches_are_rejected(broker, address, topic, kind, way):
+    """One of it, and then the rest."""
+    await publish(address, topic, b"a", b"b", b"c")
+    async with batch_of(kind, way, 3, topic, "c", nsqd=address) as (consumer, batch):
+        assert batch.is_rejectable
+        if way == "arrays":
+            assert batch.reject([1, 1], reason="only b") == 1
+            assert batch.reject([1]) == 0
+            assert batch.reject(reason="the rest") == 2
+            assert batch.finish() == 0
+        else:
+            assert batch.messages[1].reject("only b")
+            batch.reject("the rest")
+            assert all(message.is_answered for message in batch)
+        found = await deaths(broker, topic, 3)
+        stats = consumer.stats()
+    errors = {body: death["error"] for body, death in found.items()}
+    assert errors == {"a": "the rest", "b": "only b", "c": "the rest"}
+    assert {death["reason"] for death in found.values()} == {"rejected"}
+    assert (stats.rejected, stats.finished, stats.requeued, stats.in_flight) == (3, 0, 0, 0)
+    assert topic_stats(broker.http, topic)["channels"]["c"]["in_flight_count"] == 0
+
+
+@each_kind
+@each_way
+async def test_batches_fail_with_a_reason(broker, address, topic, kind, way):
+    await publish(address, topic, b"a", b"b")
+    with policy(broker, topic, max_failures=1):
+        async with batch_of(kind, way, 2, topic, "c", nsqd=address) as (_, batch):
+            batch.requeue(delay_s=60, reason="not yet\nor never")
+            found = await deaths(broker, topic, 2)
+    assert {death["error"] for death in found.values()} == {"not yet"}
+
+
+@each_kind
+@each_way
+async def test_what_is_no_reason_of_a_batch(address, topic, kind, way):
+    """It is said, and all stay unanswered."""
+    await publish(address, topic, b"a", b"b")
+    async with batch_of(kind, way, 2, topic, "c", nsqd=address) as (consumer, batch):
+        for answer in (batch.reject, batch.requeue):
+            for reason in (None, b"bytes", ValueError("why")):
+                with pytest.raises(TypeError):
+                    answer(reason=reason)
+        batch.finish()
+        await until(lambda: consumer.stats().finished == 2)
+
+
+@each_kind
+@each_way
+async def test_no_place_for_a_batch(topic, kind, way):
+    """All stay unanswered, and a nsqd that keeps no reasons gets none."""
+    said = []
+    async with (
+        FakeNsqd(silent_go(said, attempts=(1, 1))) as fake,
+        batch_of(kind, way, 2, topic, "c", nsqd=fake.address) as (_, batch),
+    ):
+        assert not batch.is_rejectable
+        with pytest.raises(OptionsError, match=NO_PLACE):
+            batch.reject()
+        batch.requeue(delay_s=0, reason="not told")
+        await until(lambda: len(said) == 2)
+    assert sorted(said) == [("REQ", f"{number:016x}", "0") for number in (0, 1)]
+
+
+@each_kind
+@each_way
+async def test_batches_are_moved_where_nsqd_has_no_dead_letters(topic, kind, way):
+    said = []
+    async with FakeNsqd(silent_go(said, attempts=(1, 1))) as fake:
+        options = {"nsqd": fake.address, "dead_letter_topic": f"{topic}.dead"}
+        async with batch_of(kind, way, 2, topic, "c", **options) as (consumer, batch):
+            assert batch.is_rejectable
+            batch.reject(reason="why")
+            assert not batch.finish()
+            await until(lambda: consumer.stats().rejected == 2)
+            stats = consumer.stats()
+        assert (stats.finished, stats.requeued, stats.in_flight) == (2, 0, 0)
+        await until(lambda: len(said) == 4)
+    moved = ("PUB", f"{topic}.dead", b"body")
+    assert sorted(said) == [("FIN", "0" * 16), ("FIN", f"{1:016x}"), moved, moved]
+    assert said.index(moved) == 0
+
+
+async def test_rows_of_both_kinds_of_nsqd(broker, address, topic):
+    """Without a place for all that is asked for none is rejected; with one each goes where it can."""
+    said = []
+    await publish(address, topic, b"ours")
+    async with FakeNsqd(silent_go(said)) as fake:
+        nsqds = [address, fake.address]
+        async with batch_of(Consumer, "arrays", 2, topic, "c", nsqd=nsqds) as (_, batch):
+            assert not batch.is_rejectable
+            with pytest.raises(OptionsError, match=NO_PLACE):
+                batch.reject()
+            assert not batch.is_answered
+            ours = [row for row in range(2) if batch.body(row) == b"ours"]
+            assert batch.reject(ours, reason="ours alone") == 1
+            assert batch.finish() == 1
+            assert (await deaths(broker, topic))["ours"]["error"] == "ours alone"
+    said.clear()
+    await publish(address, topic, b"more")
+    async with FakeNsqd(silent_go(said)) as fake:
+        options = {"nsqd": [address, fake.address], "dead_letter_topic": f"{topic}.elsewhere"}
+        async with batch_of(Consumer, "arrays", 2, topic, "c", **options) as (_, batch):
+            assert batch.reject(reason="both") == 2
+            assert (await deaths(broker, topic, 2))["more"]["error"] == "both"
+            await until(lambda: len(said) == 2)
+    assert said == [("PUB", f"{topic}.elsewhere", b"body"), ("FIN", "0" * 16)]
+
+
+@each_kind
+@each_way
+async def test_what_a_consumer_hands_back_has_not_failed(broker, address, topic, kind, way):
+    """Neither what it has taken, nor what waits in it."""
+    await publish(address, topic, b"a", b"b", b"c", b"d")
+    with policy(broker, topic, max_failures=1):
+        async with batch_of(kind, way, 2, topic, "c", nsqd=address) as (consumer, _batch):
+            await until(lambda: consumer.stats().in_flight == 4)
+        await until(lambda: not topic_stats(broker.http, topic)["channels"]["c"]["in_flight_count"])
+        assert topic_stats(broker.http, topic)["channels"]["c"]["depth"] == 4
 
 
 # -- who decides

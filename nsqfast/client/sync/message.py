@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from nsqfast._ext.client import consume_connection as inbox
-from nsqfast.client.config import check_delay_s
+from nsqfast.client.config import check_delay_s, check_reason
 from nsqfast.client.delayed import CANCEL, RUN
 from nsqfast.client.message import MessageList
 from nsqfast.client.sync.loop_thread import LoopThread, run_on_loop
@@ -72,7 +72,7 @@ class Message:
         self, delay_s: float | None = None, *, backoff: bool = True, reason: str = ""
     ) -> bool:
         """REQ: deliver it again after this delay; None = default_requeue_delay × attempts. reason: why it failed."""
-        _check_reason(reason)
+        check_reason(reason)  # raises here, not on the loop
         delay_s = (
             None if delay_s is None else check_delay_s(delay_s)
         )  # raises here, not on the loop
@@ -81,7 +81,7 @@ class Message:
 
     def reject(self, reason: str = "") -> bool:
         """REJ: it is never delivered again, and goes to the dead letters at once; OptionsError: there is no place."""
-        _check_reason(reason)
+        check_reason(reason)
         if not self._message.is_rejectable:
             raise OptionsError(inbox.NO_PLACE)
         message = self._message
@@ -103,12 +103,6 @@ class Message:
         self.is_kept = True
 
 
-def _check_reason(reason: object) -> None:
-    """Raise here, and not on the loop."""
-    if not isinstance(reason, str):
-        raise TypeError(f"a reason is a text, not {reason!r:.80}")
-
-
 class Batch(MessageList[Message]):
     """Messages that arrived together, to answer together or one by one."""
 
@@ -120,11 +114,25 @@ class Batch(MessageList[Message]):
             if not message.is_answered:
                 message.finish()
 
-    def requeue(self, delay_s: float | None = None, *, backoff: bool = True) -> None:
-        """REQ all unanswered messages; the consumer pauses for all of them once, if it does."""
+    @property
+    def is_rejectable(self) -> bool:
+        return all(message.is_rejectable for message in self.messages)
+
+    def requeue(
+        self, delay_s: float | None = None, *, backoff: bool = True, reason: str = ""
+    ) -> None:
+        """REQ all unanswered messages; the consumer pauses for all of them once, if it does. reason: why."""
         for message in self.messages:
             if not message.is_answered:
-                message.requeue(delay_s, backoff=backoff)
+                message.requeue(delay_s, backoff=backoff, reason=reason)
+
+    def reject(self, reason: str = "") -> None:
+        """REJ all unanswered messages; OptionsError: there is no place for one of them, and all stay unanswered."""
+        if not self.is_rejectable:
+            raise OptionsError(inbox.NO_PLACE)
+        for message in self.messages:
+            if not message.is_answered:
+                message.reject(reason)
 
     def touch(self) -> None:
         """TOUCH all unanswered messages."""
@@ -159,11 +167,21 @@ class ArrayBatch:
         """FIN these rows, or all unanswered ones; returns how many FINs were sent."""
         return self._loop_thread.call(run_on_loop(lambda: self._batch.finish(rows)))
 
-    def requeue(self, rows: "batch_module.Rows | None" = None, *, delay_s: float = 0.0) -> int:
-        """REQ these rows, or all unanswered ones."""
+    @property
+    def is_rejectable(self) -> bool:
+        return self._batch.is_rejectable
+
+    def requeue(
+        self, rows: "batch_module.Rows | None" = None, *, delay_s: float = 0.0, reason: str = ""
+    ) -> int:
+        """REQ these rows, or all unanswered ones. reason: why they failed."""
         return self._loop_thread.call(
-            run_on_loop(lambda: self._batch.requeue(rows, delay_s=delay_s))
+            run_on_loop(lambda: self._batch.requeue(rows, delay_s=delay_s, reason=reason))
         )
+
+    def reject(self, rows: "batch_module.Rows | None" = None, *, reason: str = "") -> int:
+        """REJ these rows, or all unanswered ones; OptionsError: there is no place for one of them."""
+        return self._loop_thread.call(run_on_loop(lambda: self._batch.reject(rows, reason=reason)))
 
     def touch(self) -> int:
         """TOUCH all unanswered rows."""
