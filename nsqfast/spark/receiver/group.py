@@ -109,7 +109,7 @@ class Group:
         for taken in self.taken:
             taken.batch.finish()
 
-    def requeue(self) -> None:
+    def requeue(self, reason: str) -> None:
         """Send REQ for all."""
         for taken in self.taken:
-            taken.batch.requeue()
+            taken.batch.requeue(reason=reason)

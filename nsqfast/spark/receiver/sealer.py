@@ -178,7 +178,7 @@ class Sealer:
         self.figures.requeued += count
         log.warning("%d messages are requeued: %s", count, why)
         for one in groups:
-            one.requeue()
+            one.requeue(why)
 
     def _note_sealed(self, job: "_Job", spent_s: float) -> None:
         figures, sealed = self.figures, job.segment

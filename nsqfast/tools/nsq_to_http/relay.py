@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import random
 
+from nsqfast._ext.client.consume_connection import NOT_TRIED
 from nsqfast.client import Batch, Config, Consumer, Message
 from nsqfast.client.config import seconds
 from nsqfast.tools.nsq_to_http.batch import Piece, pieces
@@ -85,7 +86,7 @@ class Relay:
         except UndeliveredError as error:
             self._requeue(Batch([message]), error)
         except StoppedError:
-            message.requeue(0, backoff=False)
+            message.requeue(0, backoff=False, reason=NOT_TRIED)
         else:
             message.finish()
 
@@ -136,7 +137,7 @@ class Relay:
         except UndeliveredError as error:
             self._requeue(piece.messages, error)
         except StoppedError:
-            piece.messages.requeue(0, backoff=False)
+            piece.messages.requeue(0, backoff=False, reason=NOT_TRIED)
         else:
             piece.messages.finish()
 
@@ -148,4 +149,5 @@ class Relay:
         log.error("%s %s; requeued: %s", self._name, error, what)
         for number, message in enumerate(messages):
             delay_s = min(self._delay_s * message.attempts, self._delay_s_max)
-            message.requeue(max(delay_s, error.wait_s), backoff=number == 0)
+            wait_s = max(delay_s, error.wait_s)
+            message.requeue(wait_s, backoff=number == 0, reason=str(error))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nsqfast._ext.client.consume_connection import NOT_TRIED
 from nsqfast._ext.protocol.records import encode
 from nsqfast.client import (
     ArrayBatch,
@@ -172,7 +173,7 @@ class Relay:
     def _take_answer(self, part: BlockPart, future: "asyncio.Future[None]") -> None:
         error = None if future.cancelled() else future.exception()
         if future.cancelled():
-            self._requeue(part.block.batch, part.rows, "the end")
+            self._requeue(part.block.batch, part.rows, "the end", NOT_TRIED)
         elif error is None:
             rows = part.rows
             part.block.batch.finish(rows)
@@ -214,7 +215,7 @@ class Relay:
             size,
             text,
         )
-        block.batch.requeue([row], delay_s=None)
+        block.batch.requeue([row], delay_s=None, reason=f"{destination.address}: {text}")
 
     def _fail(self, part: BlockPart, error: BaseException) -> None:
         rows = part.rows
@@ -223,8 +224,11 @@ class Relay:
         text = f"{self._destinations[part.number].address}: {error}"
         self._requeue(part.block.batch, rows, text)
 
-    def _requeue(self, batch: ArrayBatch, rows: NDArray[Any], why: str) -> None:
-        count = batch.requeue(rows, delay_s=None, backoff=True)
+    def _requeue(
+        self, batch: ArrayBatch, rows: NDArray[Any], why: str, reason: str | None = None
+    ) -> None:
+        """`reason`: what nsqd keeps of it, if that is not `why`."""
+        count = batch.requeue(rows, delay_s=None, backoff=True, reason=reason or why)
         if count:
             log.error("%s: %d messages are requeued: %s", self._topic, count, why)
 
