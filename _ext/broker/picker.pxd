@@ -4,6 +4,7 @@ from libc.stdint cimport int64_t, uint64_t
 
 from nsqfast._ext.broker.channel cimport Channel
 from nsqfast._ext.broker.topic cimport Topic
+from nsqfast._ext.core.body_search cimport BodySearch
 from nsqfast._ext.core.budget cimport Budget
 from nsqfast._ext.core.limits cimport PEEK_COUNT_MAX
 from nsqfast._ext.core.memory cimport Account
@@ -38,7 +39,7 @@ cdef class Picker:
     cdef readonly int64_t examined
     cdef readonly int64_t changed
     cdef readonly uint64_t ticket    # covers the copies, if they are durable; 0 = none
-    cdef bytes needle
+    cdef BodySearch search_for
     cdef uint64_t[PEEK_COUNT_MAX] ids
     cdef Quest quest
 

@@ -18,6 +18,7 @@ class Picker:
         needle: bytes = b"",
         place: tuple[int, ...] | None = None,
         since_ns: int = 0,
+        terms: tuple[tuple[bytes, bytes], ...] = (),
     ) -> None: ...
     @property
     def is_over(self) -> bool: ...

@@ -15,6 +15,7 @@ from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy
 
 from nsqfast._ext.broker.consumer cimport Consumer
+from nsqfast._ext.core.body_search cimport BodySearch, is_met
 from nsqfast._ext.core.in_flight cimport Entry
 from nsqfast._ext.broker.snapshot cimport place_of, tuple_of
 from nsqfast._ext.broker.stored_deferrals cimport AWAITED, READ, Recall
@@ -28,7 +29,7 @@ from nsqfast._ext.core.message cimport (
     delivery_free, delivery_new, free_pinned, id_from_hex, pin_deliveries, prefetch, put_be32, unpin_deliveries,
 )
 from nsqfast._ext.core.ring cimport Ring
-from nsqfast._ext.storage.scan cimport AT_END, DAMAGED, GONE, NO_MEMORY, UNREADABLE, is_wanted, memmem
+from nsqfast._ext.storage.scan cimport AT_END, DAMAGED, GONE, NO_MEMORY, UNREADABLE, is_wanted
 
 from nsqfast.wire.refusals import NotTakenError
 
@@ -59,8 +60,8 @@ cdef dict REMARKS = {
 
 
 cdef class Picker:
-    """Of the messages in that state, those with one of the ids and with `needle` in the body that came at `since_ns`
-    (Unix time; 0 = ever) or later. ValueError: not an id.
+    """Of the messages in that state, those with one of the ids, with `needle` in the body, and what else it must have
+    by `terms` (see `body_search`), that came at `since_ns` (Unix time; 0 = ever) or later. ValueError: not an id.
 
     Ready messages begin at `place`, the next_place of a snapshot or a picker. With ids the search ends behind
     PEEK_SCAN_MAX messages.
@@ -72,7 +73,7 @@ cdef class Picker:
     """
 
     def __init__(self, Channel channel not None, str state, str action, Topic target=None, tuple ids=(),
-                 bytes needle not None=b"", tuple place=None, int64_t since_ns=0):
+                 bytes needle not None=b"", tuple place=None, int64_t since_ns=0, tuple terms not None=()):
         cdef Py_ssize_t i
         cdef bytes id
         assert self.picked is NULL and len(ids) <= PEEK_COUNT_MAX and len(needle) <= PEEK_NEEDLE_SIZE_MAX
@@ -83,10 +84,10 @@ cdef class Picker:
         for i, id in enumerate(ids):
             if len(id) != 16 or not id_from_hex(id, &self.ids[i]):
                 raise ValueError("an id has 16 lower-case hex digits")
-        self.needle = needle
+        self.search_for = BodySearch(needle, terms)
         self.quest.ids, self.quest.id_count = self.ids, len(ids)
         self.quest.since_ns = since_ns
-        self.quest.needle, self.quest.needle_size = <const char *> needle if needle else NULL, len(needle)
+        self.quest.terms = self.search_for.all()
         self.picked = <Delivery **> malloc(PICKED_MAX * sizeof(Delivery *))
         if self.picked is NULL:
             raise MemoryError
@@ -214,8 +215,8 @@ cdef class Picker:
 
     cdef bint is_chosen(self, Message *message) noexcept:
         self.examined += 1
-        return is_wanted(&self.quest, message.id, message.timestamp_ns) and (self.quest.needle is NULL or (
-            memmem(message.body, message.size, self.quest.needle, self.quest.needle_size) is not NULL))
+        return is_wanted(&self.quest, message.id, message.timestamp_ns) and (
+            self.quest.terms is NULL or is_met(self.quest.terms, message.body, message.size))
 
     cdef bint is_full(self) noexcept:
         return self.picked_count == PICKED_MAX or self.copy_count == PICKED_MAX or self.copies_size >= COPIES_SIZE

@@ -5,6 +5,7 @@ from libc.stdint cimport int64_t, uint64_t
 from nsqfast._ext.broker.channel cimport Channel
 from nsqfast._ext.broker.message_queue cimport MessageQueue
 from nsqfast._ext.broker.topic cimport Topic
+from nsqfast._ext.core.body_search cimport BodySearch
 from nsqfast._ext.core.budget cimport Budget
 from nsqfast._ext.core.message cimport Delivery, Message
 
@@ -18,7 +19,7 @@ cdef class Redrive:
     cdef MessageQueue source
     cdef Topic topic             # of the channel
     cdef Channel channel
-    cdef bytes needle
+    cdef BodySearch search_for
     cdef bint deletes            # nothing comes to the channel
     cdef int64_t until_ns
     cdef readonly int64_t left_count     # of those that were there at the begin, to be examined

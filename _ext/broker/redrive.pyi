@@ -14,5 +14,6 @@ class Redrive:
         needle: bytes = ...,
         deletes: bool = ...,
         until_ns: int = ...,
+        terms: tuple[tuple[bytes, bytes], ...] = ...,
     ) -> None: ...
     def go_on(self, most: int, choices: dict[int, bool] | None = None) -> bool: ...

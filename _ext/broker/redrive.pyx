@@ -6,10 +6,10 @@ It takes what is ready, in order. What it leaves goes behind the others.
 """
 
 from nsqfast._ext.broker.fanout cimport drop_fresh
+from nsqfast._ext.core.body_search cimport BodySearch, is_met
 from nsqfast._ext.core.budget cimport begin_part, is_spent
 from nsqfast._ext.core.message cimport message_drop, message_new
 from nsqfast._ext.storage.engine cimport has_next, take_next
-from nsqfast._ext.storage.scan cimport memmem
 
 cdef enum:
     # Bytes of bodies that are put together.
@@ -19,12 +19,14 @@ cdef enum:
 
 
 cdef class Redrive:
-    """From a topic or a channel of it to a channel, or to nowhere; `needle` is in the body of each that goes. What came
-    behind `until_ns` (Unix time; 0 = any) stays."""
+    """From a topic or a channel of it to a channel, or to nowhere; `needle` is in the body of each that goes, which
+    meets `terms` (see `body_search`). What came behind `until_ns` (Unix time; 0 = any) stays."""
 
     def __init__(self, MessageQueue source not None, Topic topic not None, Channel channel not None,
-                 bytes needle not None=b"", bint deletes=False, int64_t until_ns=0):
-        self.source, self.topic, self.channel, self.needle = source, topic, channel, needle
+                 bytes needle not None=b"", bint deletes=False, int64_t until_ns=0,
+                 tuple terms not None=()):
+        self.source, self.topic, self.channel = source, topic, channel
+        self.search_for = BodySearch(needle, terms)
         self.deletes, self.until_ns = deletes, until_ns
         self.left_count = source.backlog.depth()
 
@@ -71,7 +73,7 @@ cdef class Redrive:
     cdef size_t take(self, int64_t most, Budget *budget, dict choices) except? 0:
         """Take the next ones, up to a batch."""
         cdef size_t count = 0
-        cdef uint64_t size = 0
+        cdef uint64_t size = 0, examined_size
         cdef Delivery *delivery
         most = min(most, BATCH_MAX)
         while <int64_t> count < most and size < PIECE_SIZE and self.left_count > 0 and self.examine_max > 0:
@@ -87,13 +89,14 @@ cdef class Redrive:
                 break
             self.left_count -= 1
             self.examine_max -= 1
+            examined_size = delivery.message.size
             if self.is_chosen(delivery, choices):
                 self.taken[count] = delivery
                 size += delivery.message.size
                 count += 1
             else:
                 self.source.backlog.requeue(delivery)
-            if is_spent(budget, UNITS):
+            if is_spent(budget, UNITS + (examined_size >> 10)):
                 break
         return count
 
@@ -103,8 +106,7 @@ cdef class Redrive:
             return False
         if 0 < self.until_ns < delivery.message.timestamp_ns:
             return False
-        return not self.needle or memmem(delivery.message.body, delivery.message.size, <const char *> self.needle,
-                                         len(self.needle)) is not NULL
+        return is_met(&self.search_for.terms, delivery.message.body, delivery.message.size)
 
     cdef int put(self, size_t count) except -1:
         """The channel gets those that were taken; after an error they wait where they were, behind the others."""

@@ -4,6 +4,7 @@ from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 from nsqfast._ext.broker.channel cimport Channel
 from nsqfast._ext.broker.message_queue cimport MessageQueue
+from nsqfast._ext.core.body_search cimport BodySearch
 from nsqfast._ext.core.due_heap cimport Due
 from nsqfast._ext.core.message cimport Delivery, Message
 from nsqfast._ext.core.ring cimport Ring
@@ -46,7 +47,7 @@ cdef class Snapshot:
     cdef readonly int64_t scanned
     cdef int64_t scan_max            # how many may be examined
     cdef int ended                   # an Ended
-    cdef bytes needle
+    cdef BodySearch search_for
     cdef Quest quest
     cdef Glance *glances
     cdef uint32_t glance_max

@@ -22,6 +22,7 @@ class Snapshot:
         needle: bytes = b"",
         place: tuple[int, ...] | None = None,
         since_ns: int = 0,
+        terms: tuple[tuple[bytes, bytes], ...] = (),
     ) -> None: ...
     @property
     def needs_thread(self) -> bool: ...

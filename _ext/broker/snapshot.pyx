@@ -15,6 +15,7 @@ from libc.stdlib cimport free, malloc
 import os
 
 from nsqfast._ext.broker.topic cimport Topic
+from nsqfast._ext.core.body_search cimport BodySearch, is_met
 from nsqfast._ext.core.clock cimport monotonic_ns, now_monotonic, wall_ns
 from nsqfast._ext.core.due_heap cimport Due
 from nsqfast._ext.core.due_order cimport DueOrder, QueuesOrder
@@ -25,7 +26,7 @@ from nsqfast._ext.core.limits cimport (
 from nsqfast._ext.core.message cimport get_be64, id_of_record, id_to_hex, message_drop, message_fetch, message_keep
 from nsqfast._ext.storage.scan cimport (
     AT_END, AT_LIMIT, DAMAGED, GONE, NO_MEMORY, RECORDS_MAX, TOO_LARGE, TOO_LATE, TOO_MANY_BYTES, TOO_MANY_RECORDS,
-    UNREADABLE, Record, is_wanted, memmem,
+    UNREADABLE, Record, is_wanted,
 )
 
 cdef enum:
@@ -52,8 +53,8 @@ cdef dict REMARKS = {
 
 
 cdef class Snapshot:
-    """`state` is one of STATES, for a topic only "ready"; `needle` must occur in the body, b"" occurs in all; what came
-    before `since_ns` (Unix time; 0 = none) is left out.
+    """`state` is one of STATES, for a topic only "ready"; `needle` must occur in the body, b"" occurs in all, and
+    `terms` must be met (see `body_search`); what came before `since_ns` (Unix time; 0 = none) is left out.
 
     At most LIMIT_MAX messages behind at most OFFSET_MAX of that state, PIECE_SIZE_MAX bytes of each body. Instead of an
     offset ready messages can begin at a `place`, the next_place of an earlier snapshot.
@@ -61,11 +62,11 @@ cdef class Snapshot:
 
     def __init__(self, MessageQueue queue not None, str state, int64_t limit=20, int64_t offset=0,
                  int64_t piece_max=PEEK_PIECE_SIZE_MAX, bytes needle not None=b"", tuple place=None,
-                 int64_t since_ns=0):
+                 int64_t since_ns=0, tuple terms not None=()):
         assert self.glances is NULL and 0 < limit <= PEEK_COUNT_MAX and 0 <= offset <= PEEK_OFFSET_MAX
         assert 0 <= piece_max <= PEEK_PIECE_SIZE_MAX and len(needle) <= PEEK_NEEDLE_SIZE_MAX
         self.taken_ns, self.monotonic_ns = wall_ns(), monotonic_ns()
-        self.limit, self.offset, self.needle = limit, offset, needle
+        self.limit, self.offset, self.search_for = limit, offset, BodySearch(needle, terms)
         self.quest.piece_max = piece_max
         self.quest.wanted = limit
         self.quest.scans = limit
@@ -75,13 +76,12 @@ cdef class Snapshot:
             assert state == "ready"
             self.place, self.has_place = place_of(place), True
         self.quest.since_ns = since_ns
-        if needle:
-            self.quest.needle, self.quest.needle_size = needle, len(needle)
-        if needle or since_ns:
+        self.quest.terms = self.search_for.all()
+        if self.quest.terms is not NULL or since_ns:
             # Skipping one is a step in a ring, but not in what is ordered by time.
             self.quest.scans = PEEK_SCAN_MAX if state == "ready" else max(limit, PEEK_SCAN_MAX - offset)
         self.glance_max = self.quest.scans
-        if since_ns and not needle and state == "ready":
+        if since_ns and self.quest.terms is NULL and state == "ready":
             self.quest.scans = RECORDS_MAX    # on disk a body that is too old is not read
         self.scan_max = self.quest.scans
         self.glances = <Glance *> malloc(self.glance_max * sizeof(Glance))
@@ -246,7 +246,7 @@ cdef class Snapshot:
     @property
     def needs_thread(self):
         """Whether bodies must be searched or the disk must be read; else it is complete already."""
-        return self.quest.needle is not NULL or self.scan is not None or self.reads is not None
+        return self.quest.terms is not NULL or self.scan is not None or self.reads is not None
 
     def complete(self):
         """Call it once, and only if needs_thread."""
@@ -283,7 +283,7 @@ cdef class Snapshot:
         cdef const char *body
         cdef size_t size
         cdef bint is_found
-        if quest.needle is not NULL and quest.bytes <= 0:
+        if quest.terms is not NULL and quest.bytes <= 0:
             self.ended = TOO_MANY_BYTES
             return False
         if glance.message is not NULL:
@@ -295,9 +295,9 @@ cdef class Snapshot:
                 return False    # it is not deferred any more
             body, size = glance.payload + MESSAGE_HEADER_SIZE, glance.payload_size - MESSAGE_HEADER_SIZE
             is_found = is_wanted(quest, id_of_record(glance.payload), <int64_t> get_be64(glance.payload))
-        if is_found and quest.needle is not NULL:
+        if is_found and quest.terms is not NULL:
             quest.bytes -= <int64_t> size
-            is_found = memmem(body, size, quest.needle, quest.needle_size) is not NULL
+            is_found = is_met(quest.terms, body, size)
         if not is_found:
             free(glance.payload)
             glance.payload = NULL

@@ -127,6 +127,12 @@ cdef enum:
     PEEK_SEARCH_SIZE_MAX = 67108864
     # Bytes of the search text.
     PEEK_NEEDLE_SIZE_MAX = 1024
+    # Texts and fields that one search may ask for.
+    SEARCH_TERMS_MAX = 8
+    # Bytes of a body that is read as JSON, which takes 1 to 5 ms.
+    SEARCH_JSON_SIZE_MAX = 1048576
+    # Objects and arrays within each other.
+    SEARCH_DEPTH_MAX = 128
     # Bytes of each body in an answer.
     PEEK_PIECE_SIZE_MAX = 65536
 

@@ -2,9 +2,7 @@
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
-
-cdef extern from "<string.h>" nogil:
-    const void *memmem(const void *data, size_t size, const void *needle, size_t needle_size)
+from nsqfast._ext.core.body_search cimport Terms
 
 
 cdef enum:
@@ -28,8 +26,7 @@ cdef enum Ended:
 
 ctypedef struct Quest:
     # What to search, and how far; the numbers count down.
-    const char *needle       # must occur in the body; NULL: any body matches
-    size_t needle_size
+    const Terms *terms       # the body must meet them; NULL: any body does
     int64_t since_ns         # the message must have come then or later, by its timestamp; 0: any will do
     const uint64_t *ids      # the message must have one of them
     size_t id_count          # 0: any will do

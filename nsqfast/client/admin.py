@@ -539,18 +539,20 @@ class Admin(Resource):
         rate: float = 0,
         limit: int = 0,
         contains: str | bytes = "",
+        search: str = "",
         reason: str = "",
         source_channel: str = "",
         delete: bool = False,
     ) -> list[Redrive]:
         """Begin to send a channel's dead letters back to it: at each nsqd `rate` messages a second, `limit` of them
-        (0: all) with this text in the body that died for this reason (failed, expired, over_limit, rejected).
-        `source_channel`: of their topic, if it has several. delete: they go for ever, and there is no limit.
+        (0: all) with this text in the body, with what the search asks for (`status:failed user.id:17`), that died for
+        this reason (failed, expired, over_limit, rejected). `source_channel`: of their topic, if it has several.
+        delete: they go for ever, and there is no limit.
 
         RefusedError: REDRIVE_RUNNING, NO_DEAD_LETTERS. UnsupportedError: NSQ's own nsqd cannot.
         """
         wanted = {"rate": f"{rate:g}", "limit": f"{limit:d}", "from": source_channel}
-        wanted |= {"reason": reason, "delete": "true" if delete else "false"}
+        wanted |= {"search": search, "reason": reason, "delete": "true" if delete else "false"}
         return await self._redrive("POST", "", topic, channel, filter=contains, **wanted)
 
     async def redrives(self, topic: str, channel: str) -> list[Redrive]:

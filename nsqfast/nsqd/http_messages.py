@@ -24,7 +24,7 @@ from nsqfast.net.http_reply import (
     required,
     text_answer,
 )
-from nsqfast.nsqd.http_peek import Peek, queue_name, read_needle, read_since, read_state
+from nsqfast.nsqd.http_peek import Peek, queue_name, read_needle, read_since, read_state, read_terms
 from nsqfast.nsqd.http_publish import HttpPublisher, not_taken
 from nsqfast.nsqd.kept import when_kept
 from nsqfast.wire.refusals import NotTakenError
@@ -44,7 +44,7 @@ _ID = re.compile(r"[0-9a-f]{16}")
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which messages of a channel, and what becomes of them: those with one of the ids, if any, and the needle."""
+    """Which messages of a channel, and what becomes of them: those with one of the ids, if any, that a search finds."""
 
     action: str
     channel: Channel
@@ -54,6 +54,7 @@ class Choice:
     needle: bytes
     place: tuple[int, ...] | None
     since_ns: int
+    terms: tuple[tuple[bytes, bytes], ...]
 
     @property
     def names(self) -> dict[str, str]:
@@ -71,6 +72,7 @@ class Choice:
             self.needle,
             self.place,
             self.since_ns,
+            self.terms,
         )
 
 
@@ -87,7 +89,7 @@ class MessageChanges:
         def change(request: Request) -> Awaitable[Response]:
             values = parameters(request)
             channel = self._peek.channel(values)
-            if "id" not in values and "filter" not in values:
+            if not values.keys() & {"id", "filter", "search"}:
                 raise HttpError(400, "MISSING_ARG_FILTER")
             return self._change(self._read(action, channel, values))
 
@@ -112,12 +114,12 @@ class MessageChanges:
             raise HttpError(400, "INVALID_ARG_ID")
         needle = read_needle(values)
         place = self._peek.places.read(queue_name(names), values, state)
-        since_ns = read_since(values)
+        since_ns, terms = read_since(values), read_terms(values)
         target = None
         if action in {"copy", "move"}:
             target = self._publisher.open_topic(required(values, "to"))
         encoded = tuple(one.encode() for one in ids)
-        return Choice(action, channel, state, target, encoded, needle, place, since_ns)
+        return Choice(action, channel, state, target, encoded, needle, place, since_ns, terms)
 
     async def _change_one(self, choice: Choice) -> Response:
         picker = await self._run(choice)

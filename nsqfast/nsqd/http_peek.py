@@ -39,6 +39,7 @@ from nsqfast.net.http_reply import (
 )
 from nsqfast.net.slices import Slices
 from nsqfast.nsqd.broker import Broker
+from nsqfast.wire.search import parse_search
 
 LIMIT_DEFAULT = 20
 # Bytes of JSON after which an answer ends early, because it is assembled and written to the socket in one go.
@@ -65,6 +66,7 @@ class Look:
     needle: bytes
     place: tuple[int, ...] | None
     since_ns: int
+    terms: tuple[tuple[bytes, bytes], ...]
 
     def take_snapshot(self, queue: MessageQueue) -> Snapshot:
         """As it is now."""
@@ -77,6 +79,7 @@ class Look:
             self.needle,
             self.place,
             self.since_ns,
+            self.terms,
         )
 
 
@@ -300,6 +303,14 @@ def read_needle(values: dict[str, str]) -> bytes:
     return needle
 
 
+def read_terms(values: dict[str, str]) -> tuple[tuple[bytes, bytes], ...]:
+    """The parameter `search`; HttpError."""
+    try:
+        return parse_search(values.get("search", ""))
+    except ValueError as error:
+        raise HttpError(400, "INVALID_ARG_SEARCH", str(error)) from None
+
+
 def read_since(values: dict[str, str]) -> int:
     """The parameter `since`, Unix time in ns; 0 = ever. HttpError."""
     return _read_number(values, "since", 0, 0, SINCE_MAX)
@@ -316,6 +327,7 @@ def _read_look(values: dict[str, str], states: tuple[str, ...], queue: str, plac
         read_needle(values),
         place,
         read_since(values),
+        read_terms(values),
     )
 
 

@@ -18,7 +18,7 @@ from nsqfast.net.http_reply import (
     topic_and_channel_name,
 )
 from nsqfast.nsqd.broker import Broker
-from nsqfast.nsqd.http_peek import Peek, read_needle
+from nsqfast.nsqd.http_peek import Peek, read_needle, read_terms
 from nsqfast.wire.gotext import os_error
 
 RATE_MAX = 10_000_000
@@ -47,10 +47,12 @@ class RedrivePages:
         values = parameters(request)
         channel = self._peek.channel(values)
         read_needle(values)
+        read_terms(values)
         wish = {
             "rate": _read_rate(values),
             "limit": _read_limit(values),
             "filter": values.get("filter", ""),
+            "search": values.get("search", ""),
             "reason": values.get("reason", ""),
             "delete": read_switch(values, "delete"),
         }

@@ -19,6 +19,7 @@ from nsqfast.errors import OptionsError
 from nsqfast.nsqd.metadata import keep_aside, read, write
 from nsqfast.nsqd.options import REDRIVES_NAME
 from nsqfast.wire.gotext import os_error
+from nsqfast.wire.search import parse_search
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,6 +49,7 @@ class Order:
     rate: float  # messages a second; 0 = as fast as possible
     limit: int  # messages; 0 = all that were there
     filter: str  # '': all
+    search: str = ""  # the same
     reason: str = ""  # one of REASONS; '': any
     delete: bool = False  # they go nowhere
     moved: int = 0  # or deleted
@@ -64,11 +66,12 @@ _KINDS: dict[str, Any] = {
 
 
 def _read(found: Any) -> Order:
-    """TypeError: it is none."""
+    """TypeError, ValueError: it is none."""
     order = Order(**found)
     for name, value in asdict(order).items():
         if not isinstance(value, _KINDS[name]):
             raise TypeError
+    parse_search(order.search)
     return order
 
 
@@ -210,7 +213,8 @@ class Redrives:
         if source is None:
             raise LookupError("the dead letters are deleted")
         needle = order.filter.encode("utf-8", "surrogateescape")
-        redrive = Redrive(source, topic, channel, needle, order.delete, until_ns)
+        terms = parse_search(order.search)
+        redrive = Redrive(source, topic, channel, needle, order.delete, until_ns, terms)
         return redrive, source
 
     async def _move(self, order: Order, until_ns: int) -> None:

@@ -204,6 +204,32 @@ def test_a_filter_goes_on_where_an_answer_was_full(tmp_path, where):
         assert [message["body"][:2] for message in found] == [f"{n:02d}" for n in range(60)]
 
 
+def test_what_is_no_search(broker, topic):
+    answer = get(broker.http, f"/channel/peek?topic={topic}&channel=c&search=a:")
+    assert (answer.status, answer.json()["message"]) == (400, "INVALID_ARG_SEARCH")
+    assert "quotes" in answer.json()["reason"]
+
+
+@pytest.mark.parametrize("where", ["memory", "disk"])
+def test_a_search_by_field(tmp_path, where):
+    """In bodies of any size; what it finds is what it drops."""
+    flags = ["--max-msg-size=2000000", f"--mem-queue-size={1000 if where == 'memory' else 0}"]
+    with start_nsqd("nsqfast", tmp_path, *flags) as server:
+        make(server, "t")
+        sizes = [300_000 if number % 4 == 0 else 10 for number in range(20)]
+        for number, size in enumerate(sizes):
+            publish(server, "t", b'{"text": "%b", "user": {"id": %d}}' % (b"x" * size, number % 10))
+        publish(server, "t", b"user.id:4")
+        found = peek_all(server, "t", search="user.id:4")
+        assert [message["size"] > 1000 for message in found] == [True, False]
+        found = peek_all(server, "t", search="user.id:4", filter="x" * 11)
+        assert [message["size"] > 1000 for message in found] == [True]
+        answer = post(server.http, "/channel/messages/drop?topic=t&channel=c&search=user.id:4")
+        assert answer.json()["changed"] == 2
+        assert peek_all(server, "t", search="user.id:4") == []
+        assert len(peek_all(server, "t")) == 19
+
+
 def test_a_filter_is_of_bytes(broker, topic):
     publish(broker, topic, b"a\xff\x00b", b"a;b", b"a b", b"A B", b"a+b")
     for needle, count in ((b"\xff\x00", 1), (b";", 1), (b" ", 2), (b"a", 4), (b"+", 1), (b"x", 0)):

@@ -1,6 +1,7 @@
 """/channel/redrive: dead letters go back to where they died, and a restart goes on with that."""
 
 import json
+from urllib.parse import quote
 
 import pytest
 
@@ -70,6 +71,26 @@ def test_some(broker):
     start(broker, filter="9")
     assert ended(broker)["moved"] == 18
     assert (depth(broker), depth(broker, "t.c.dead", "")) == (28, 72)
+
+
+def test_those_that_a_search_finds(broker):
+    """In memory and on disk, sent back and deleted; those that wait stay as they are."""
+    make(broker, "t", "c")
+    bodies = [
+        b'{"user": {"id": %d}, "status": "%s"}' % (n % 10, b"failed" if n % 2 else b"late")
+        for n in range(100)
+    ]
+    assert (
+        post(broker.http, "/mpub?topic=t.c.dead", b"\n".join([*bodies, b"user.id:3"])).status == 200
+    )
+    search = quote("status:failed user.id:3")
+    found = get(broker.http, f"/topic/peek?topic=t.c.dead&search={search}").json()
+    assert [message["body"].encode() for message in found["messages"]] == bodies[3::10]
+    assert start(broker, search=search).json()["search"] == "status:failed user.id:3"
+    assert ended(broker)["moved"] == 10
+    start(broker, search="status:late", delete="true", filter="8")
+    assert ended(broker)["moved"] == 10
+    assert (depth(broker), depth(broker, "t.c.dead", "")) == (10, 81)
 
 
 def test_a_rate_and_its_end(broker):
@@ -259,6 +280,8 @@ def test_dead_letters_that_are_deleted_meanwhile(tmp_path):
         ({"rate": "1e9"}, 400, "INVALID_ARG_RATE"),
         ({"rate": "99999999"}, 400, "INVALID_ARG_RATE"),
         ({"limit": "x"}, 400, "INVALID_ARG_LIMIT"),
+        ({"search": "a:"}, 400, "INVALID_ARG_SEARCH"),
+        ({"search": "x" * 1025}, 400, "INVALID_ARG_SEARCH"),
         ({"delete": "yes"}, 400, "INVALID_ARG_DELETE"),
         ({"delete": ""}, 400, "INVALID_ARG_DELETE"),
         ({"delete": "true", "limit": "1"}, 400, "INVALID_ARG_LIMIT"),

@@ -64,6 +64,14 @@ def test_some(brokers):
     assert depth(one) == 2
 
 
+def test_those_that_a_search_finds(brokers):
+    one, other, _ = brokers
+    post(one.http, "/pub?topic=t.c.dead", b'{"user": {"id": 17}}')
+    for flag in ("--search=user.id:7", '--search=user.id:17 "user"'):
+        run(flag, brokers=[one.http, other.http])
+    assert (depth(one), depth(other)) == (1, 0)
+
+
 def test_deleted(brokers):
     other = brokers[1]
     status, out, _ = run("--delete", "--filter=user 1", brokers=[other.http])
@@ -105,6 +113,7 @@ def test_nothing_died(brokers):
 @pytest.mark.parametrize(
     ("flags", "line"),
     [
+        (["--search=a:"], "--search: "),
         (["--delete", "--limit=1"], "--delete has no --limit"),
         (["--rate=-1"], "--rate and --limit have to be 0 or more"),
         ([], "--nsqd-http-address or --lookupd-http-address required"),

@@ -14,12 +14,13 @@ from posix.unistd cimport close
 import os
 from contextlib import suppress
 
+from nsqfast._ext.core.body_search cimport is_met
 from nsqfast._ext.core.clock cimport now_monotonic
 from nsqfast._ext.core.message cimport get_be32, get_be64, id_of_record, is_record_id, tries_of_record
 from nsqfast._ext.storage.diskqueue.segment cimport RECORD_HEADER_SIZE, RECORD_SIZE_MIN, open_segment, read_at_least
 from nsqfast._ext.storage.scan cimport (
     AT_END, AT_LIMIT, DAMAGED, GONE, NO_MEMORY, RECORDS_MAX, TOO_LARGE, TOO_LATE, TOO_MANY_BYTES, TOO_MANY_RECORDS,
-    UNREADABLE, QueuePlace, Record, is_wanted, memmem,
+    UNREADABLE, QueuePlace, Record, is_wanted,
 )
 
 cdef enum:
@@ -123,7 +124,7 @@ cdef class DiskScan:
         if not is_wanted(quest, id_of_record(data), <int64_t> get_be64(data)):
             quest.scans -= 1
             return True
-        if quest.needle is not NULL:
+        if quest.terms is not NULL:
             if quest.bytes <= 0:
                 self.ended = TOO_MANY_BYTES
                 return False
@@ -190,19 +191,19 @@ cdef class DiskScan:
             place.index, place.file, place.position = last.index + 1, last.file, last.end
 
     cdef bint contains(self, Quest *quest, int64_t start, int64_t size) noexcept nogil:
-        """Search a body of any size through the window."""
-        cdef int64_t part, needle_size = <int64_t> quest.needle_size
-        while size >= needle_size:
-            part = min(size, WINDOW_SIZE)
-            if not self.fill(start, part):
-                return False
-            if memmem(self.window + (start - self.window_start), part, quest.needle, needle_size) is not NULL:
-                return True
-            if part == size:
-                break
-            start += part - needle_size + 1
-            size -= part - needle_size + 1
-        return False
+        """Search a body of any size."""
+        cdef char *whole
+        cdef bint is_found
+        if size <= WINDOW_SIZE:
+            return size > 0 and self.fill(start, size) and is_met(
+                quest.terms, self.window + (start - self.window_start), size)
+        whole = <char *> malloc(size)
+        if whole is NULL:
+            self.ended = NO_MEMORY
+            return False
+        is_found = self.copy(whole, start, size) and is_met(quest.terms, whole, size)
+        free(whole)
+        return is_found
 
     cdef bint keep(self, Quest *quest, int64_t size) noexcept nogil:
         """Keep a copy of the part to return."""

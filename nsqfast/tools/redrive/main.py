@@ -61,6 +61,7 @@ async def _work(admin: "Admin", options: Options) -> int:
         rate=options.rate,
         limit=options.limit,
         contains=options.filter,
+        search=options.search,
         reason=options.reason,
         delete=options.delete,
         source_channel=options.source_channel,

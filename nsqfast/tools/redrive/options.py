@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from nsqfast.program.options import BOOL, INT, STRING, STRINGS, PlainError, option
 from nsqfast.tools.shared.options import AUTH_SECRET_HELP, LOOKUPD_HELP, parse_tool
 from nsqfast.wire.names import describe_invalid, is_valid_name
+from nsqfast.wire.search import parse_search
 
 PROGRAM = "redrive"
 ABOUT = (
@@ -32,6 +33,8 @@ class Options:
     rate: int = option(INT, 0, "most messages a second at each nsqd; 0 = as fast as they can", group="What goes back")
     limit: int = option(INT, 0, "most messages at each nsqd; 0 = all that are there")
     filter: str = option(STRING, "", "text that is in the body of each message that goes back; empty = all")
+    search: str = option(
+        STRING, "", "what the body of each that goes back holds, as status:failed user.id:17 text; empty = any")
     reason: str = option(
         STRING, "", "reason of each that goes back: failed, expired, over_limit or rejected; empty = any")
     source_channel: str = option(
@@ -53,6 +56,10 @@ def parse(argv: list[str]) -> Options:
             raise PlainError(f"--{word}: {describe_invalid(name, word)}")
     if options.rate < 0 or options.limit < 0:
         raise PlainError("--rate and --limit have to be 0 or more")
+    try:
+        parse_search(options.search)
+    except ValueError as error:
+        raise PlainError(f"--search: {error}") from None
     if options.delete and options.limit:
         raise PlainError("--delete has no --limit: it deletes all that match")
     if not (options.nsqd_http_address or options.lookupd_http_address):
