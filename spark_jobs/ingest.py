@@ -123,6 +123,8 @@ class Options(TopicOptions, AddressOptions, JobOptions):
     segment_format: str = option(
         text_such_as(*SEGMENT_FORMATS), ARROW,
         'what the spool has: arrow for format("nsq"), or parquet, which Spark reads faster, by itself')
+    deaths: bool = option(
+        BOOL, False, "with each dead letter of nsqfast-nsqd what is known of it, in a column `death`")
     max_spool_bytes: str = option(STRING, "", "size of the spool, such as 10g, from which messages stay in nsqd")
     retention_ns: int = option(DURATION, "0s", "time that the spool keeps messages that are written")
     ignore_data_loss: bool = option(BOOL, False, "go on with a warning where the spool has lost messages")
@@ -221,6 +223,7 @@ class Options(TopicOptions, AddressOptions, JobOptions):
             "numPartitions": str(self.num_partitions or ""),
             "retention": f"{self.retention_ns}ns" if self.retention_ns else "",
             "failOnDataLoss": "false" if self.ignore_data_loss else "",
+            "deaths": "true" if self.deaths else "",
         }
         for item in self.consumer_opt:
             key, _, value = item.partition(",")
@@ -311,7 +314,8 @@ class FileSource:
         if options.ignore_data_loss:
             chosen |= {"ignoreMissingFiles": True, "ignoreCorruptFiles": True}
         self._spark.conf.set(LISTING, LISTING_FILES)
-        return nsqfast.spark.stream(self._spark, self._settings.spool, **chosen)
+        spool = self._settings.spool
+        return nsqfast.spark.stream(self._spark, spool, deaths=options.deaths, **chosen)
 
     def measure_lag(self, _query: "StreamingQuery") -> Lag:
         """As `FormatSource.measure_lag`, with the batch that runs."""

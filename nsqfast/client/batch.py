@@ -17,7 +17,7 @@ from nsqfast._ext.client.consume_connection import (
     touch_rows,
 )
 from nsqfast.client.config import check_delay_s, check_reason
-from nsqfast.client.deaths import Death, ask_deaths
+from nsqfast.client.deaths import Deaths, ask_deaths
 from nsqfast.errors import OptionsError
 from nsqfast.wire.protocol import MESSAGE_ID_SIZE
 
@@ -55,7 +55,7 @@ class ArrayBatch:
         """A copy of one body."""
         return self.bodies[int(self.offsets[row]) : int(self.offsets[row + 1])]
 
-    async def deaths(self) -> "list[Death | None]":
+    async def deaths(self) -> Deaths:
         """What is known of each message, if it is a dead letter. Ask before they are finished.
 
         None for any other message, for those of an nsqd that does not tell it, as Go's, and where the connection ends

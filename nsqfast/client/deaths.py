@@ -26,6 +26,7 @@ class Death(TypedDict):
     died: int
 
 
+Deaths = Sequence[Death | None]  # of as many messages
 _SIZES = {"failures": 32, "attempts": 32, "published": 64, "died": 64}  # bits, with a sign
 
 

@@ -22,25 +22,34 @@ __all__ = ["PackageMissingError", "read", "register", "release", "stream"]
 
 
 def stream(
-    spark: "SparkSession", spool_dir: "str | os.PathLike[str]", **options: object
+    spark: "SparkSession",
+    spool_dir: "str | os.PathLike[str]",
+    *,
+    deaths: bool = False,
+    **options: object,
 ) -> "DataFrame":
     """Return the stream of the messages of a spool of Parquet segments, which Spark itself reads.
 
-    In place of a spool it may be the address of a store (`s3a://BUCKET/FOLDER`). `options` are those of Spark's file
-    source, as maxFilesPerTrigger. SpoolError: there is no such spool, or it has something that Spark cannot read.
+    In place of a spool it may be the address of a store (`s3a://BUCKET/FOLDER`). With `deaths` there is the column
+    `death`, for a receiver that was started with --deaths. `options` are those of Spark's file source, as
+    maxFilesPerTrigger. SpoolError: there is no such spool, or it has something that Spark cannot read.
     """
     from nsqfast.spark.native import read_by
 
-    return read_by(spark.readStream, spool_dir, options)
+    return read_by(spark.readStream, spool_dir, options, deaths=deaths)
 
 
 def read(
-    spark: "SparkSession", spool_dir: "str | os.PathLike[str]", **options: object
+    spark: "SparkSession",
+    spool_dir: "str | os.PathLike[str]",
+    *,
+    deaths: bool = False,
+    **options: object,
 ) -> "DataFrame":
     """Return the messages that wait in such a spool; they are not released by that. Else as `stream`."""
     from nsqfast.spark.native import read_by
 
-    return read_by(spark.read, spool_dir, options)
+    return read_by(spark.read, spool_dir, options, deaths=deaths)
 
 
 def release(spool_dir: "str | os.PathLike[str]") -> int:

@@ -43,11 +43,10 @@ class NsqDataSource(DataSource):
     @errors_as_lines()
     def schema(self) -> str:
         """The schema of what is read."""
-        from nsqfast.spark.source.options import SCHEMA_DDL, SourceOptions
+        from nsqfast.spark.source.options import SourceOptions
 
         # So that load() reports wrong options, not only the reader.
-        SourceOptions.parse(self.options)
-        return SCHEMA_DDL
+        return SourceOptions.parse(self.options).schema_ddl
 
     @errors_as_lines()
     def reader(self, schema: "StructType") -> DataSourceReader:

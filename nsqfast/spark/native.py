@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nsqfast.spark.spool.identity import SpoolError, read_identity
+from nsqfast.spark.spool.schema import DEATH_DDL
 from nsqfast.spark.spool.segments import ARROW, list_receivers, list_segments
 
 if TYPE_CHECKING:
@@ -31,17 +32,21 @@ def read_by(
     reader: "DataFrameReader | DataStreamReader",
     spool_dir: "str | os.PathLike[str]",
     options: Mapping[str, Any],
+    *,
+    deaths: bool = False,
 ) -> "DataFrame":
     """Return what that reader of Spark finds in the spool, or in a store below a URL as Spark knows it (`s3a://...`).
 
+    With `deaths` it has the column `death`, which is null where the receiver did not ask for them.
     SpoolError: there is no spool, or it has something else.
     """
     place = str(spool_dir)
     if "://" not in place:
         place = str(_check(Path(spool_dir).absolute()))
     fixed = {"pathGlobFilter": "*.parquet", "parquet.page.verify-checksum.enabled": "true"}
+    schema = f"{SCHEMA}, {DEATH_DDL}" if deaths else SCHEMA
     return (
-        reader.schema(SCHEMA).options(**(fixed | dict(options))).parquet(f"{place.rstrip('/')}/*")
+        reader.schema(schema).options(**(fixed | dict(options))).parquet(f"{place.rstrip('/')}/*")
     )
 
 

@@ -51,6 +51,7 @@ def test_every_setting_is_a_flag(folder, monkeypatch):
         retention_s=1.5,
         seal_interval_s=0.25,
         metrics_address="127.0.0.1:0",
+        tells_deaths=True,
     )
     assert not any("auth_secret" in word for word in settings.words())
     monkeypatch.setenv("NSQ_AUTH_SECRET", "of-somebody-else")
@@ -65,7 +66,7 @@ def test_every_setting_is_a_flag(folder, monkeypatch):
     assert make_config(options, 1).auth_secret == "s"
     assert (options.max_in_flight, options.max_spool_bytes, options.min_free_bytes) == (6, 7, 8)
     assert (options.retention_ns, options.seal_interval_ns) == (1_500_000_000, 250_000_000)
-    assert options.metrics_address == "127.0.0.1:0"
+    assert (options.metrics_address, options.deaths) == ("127.0.0.1:0", True)
 
 
 def test_from_start_to_stop(ours, topic, folder, child):

@@ -21,7 +21,7 @@ from nsqfast.spark.spool.identity import (
 )
 from nsqfast.spark.spool.reading import read_batches
 from nsqfast.spark.spool.release import read_released, release_segments, remove_done
-from nsqfast.spark.spool.schema import SCHEMA
+from nsqfast.spark.spool.schema import DEATH, SCHEMA, SCHEMA_WITH_DEATHS
 from nsqfast.spark.spool.segments import (
     ARROW,
     FORMATS,
@@ -190,6 +190,31 @@ def test_both_formats_in_one_spool(spool, writer, kind):
     release_segments(writer.folder, 2)
     assert list_done(writer.folder) == [first, second]
     assert read_spool(spool).num_rows == 5
+
+
+def test_deaths_where_a_segment_has_them(writer):
+    """It has the column only if its receiver asked for them; a reader may want it of any."""
+    plain = make_rows([1])
+    death = dict.fromkeys(("reason", "topic", "channel", "client", "error", "first_id"), "x")
+    death |= dict.fromkeys(("failures", "attempts", "published", "died"), 7)
+    column = pa.array([death, None], DEATH.type)
+    known = pa.RecordBatch.from_arrays(
+        [*make_rows([2, 3]).columns, column], schema=SCHEMA_WITH_DEATHS
+    )
+    without, with_deaths = writer.seal([plain]), writer.seal([known])
+    assert list(read_batches(without, fail)) == [plain]
+    assert list(read_batches(with_deaths, fail)) == [make_rows([2, 3])]
+    every = SCHEMA_WITH_DEATHS.names
+    assert list(read_batches(with_deaths, fail, every)) == [known]
+    for names, expected in (
+        (["death"], [{"death": None}]),
+        (["death", "attempts"], [{"death": None, "attempts": 1}]),
+    ):
+        (rows,) = read_batches(without, fail, names)
+        assert rows.to_pylist() == expected
+        assert rows.schema.field("death").type == DEATH.type
+    (rows,) = read_batches(with_deaths, fail, ["death"])
+    assert rows.to_pylist() == [{"death": death}, {"death": None}]
 
 
 def test_only_the_columns_that_are_wanted(writer):

@@ -24,6 +24,11 @@ def make_dead_letters(
     definition = json.dumps({"topic": f"^{topic}$", "definition": {"max_failures": 2}}).encode()
     assert request(broker.http, "PUT", f"/policies/{topic}", definition).status == 200
     dead = f"{topic}.c.dead"
+
+    def count() -> int:
+        return int((topic_stats(broker.http, dead) or {"message_count": 0})["message_count"])
+
+    before = count()
     with Client(broker.tcp) as client:
         client.command("IDENTIFY", body=IDENTITY)
         client.read_response()
@@ -33,5 +38,5 @@ def make_dead_letters(
             for _ in range(2):
                 client.command("REQ", client.read_message().id.decode(), "0", error)
         client.barrier()
-    eventually(lambda: (topic_stats(broker.http, dead) or {}).get("message_count") == len(bodies))
+    eventually(lambda: count() == before + len(bodies))
     return dead

@@ -13,7 +13,7 @@ from nsqfast.errors import OptionsError
 
 if TYPE_CHECKING:
     import nsqfast.client.batch as batch_module
-    from nsqfast.client.deaths import Death
+    from nsqfast.client.deaths import Deaths
 
 
 class Poster(Protocol):
@@ -159,7 +159,7 @@ class ArrayBatch:
     def __len__(self) -> int:
         return len(self._batch)
 
-    def deaths(self) -> "list[Death | None]":
+    def deaths(self) -> "Deaths":
         """What is known of each message, if it is a dead letter; see nsqfast.client.batch.ArrayBatch."""
         return self._loop_thread.call(self._batch.deaths())
 

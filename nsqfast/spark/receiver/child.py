@@ -55,6 +55,7 @@ class ReceiverSettings:
     retention_s: float | None = None
     seal_interval_s: float | None = None
     metrics_address: str = ""
+    tells_deaths: bool = False
     checkpoint: Path | None = None  # of a query over Spark's file source, which reads Parquet
 
     def words(self) -> list[str]:
@@ -69,6 +70,8 @@ class ReceiverSettings:
         ]
         if self.checkpoint is not None:
             words += ["--segment-format=parquet", f"--checkpoint={self.checkpoint}"]
+        if self.tells_deaths:
+            words.append("--deaths")
         for name, value in (
             ("topic-pattern", self.topic_pattern or None),
             ("max-in-flight", self.max_in_flight),

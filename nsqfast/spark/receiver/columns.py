@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 
 from nsqfast.archives.tables import id_column
 from nsqfast.client.batch import ArrayBatch
-from nsqfast.spark.spool.schema import SCHEMA
+from nsqfast.client.deaths import Deaths
+from nsqfast.spark.spool.schema import DEATH, SCHEMA, SCHEMA_WITH_DEATHS
 from nsqfast.wire.protocol import MESSAGE_ID_SIZE
 
 PART_SIZE_MAX = (
@@ -26,14 +27,18 @@ class ColumnMaker:
         self._channels = RepeatedText(channel)
         self._nsqds: dict[str, RepeatedText] = {}
 
-    def make(self, batch: ArrayBatch) -> Iterator[pa.RecordBatch]:
+    def make(self, batch: ArrayBatch, deaths: Deaths | None = None) -> Iterator[pa.RecordBatch]:
         """Yield all its rows, in parts of PART_SIZE_MAX; they are valid as long as the batch's own memory is."""
         offsets = batch.offsets
         first = 0
         while first < len(batch):
             limit = int(offsets.searchsorted(offsets[first] + PART_SIZE_MAX, side="right")) - 1
             limit = max(limit, first + 1)
-            yield self._make_part(batch, first, limit)
+            rows = self._make_part(batch, first, limit)
+            if deaths is not None:
+                columns = [*rows.columns, pa.array(deaths[first:limit], DEATH.type)]
+                rows = pa.RecordBatch.from_arrays(columns, schema=SCHEMA_WITH_DEATHS)
+            yield rows
             first = limit
 
     def _make_part(self, batch: ArrayBatch, first: int, limit: int) -> pa.RecordBatch:

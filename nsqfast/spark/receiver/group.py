@@ -9,6 +9,7 @@ from typing import NoReturn
 import pyarrow as pa
 
 from nsqfast.client.batch import ArrayBatch
+from nsqfast.client.deaths import Deaths
 from nsqfast.spark.receiver.columns import ColumnMaker
 from nsqfast.spark.receiver.known import KnownMessages
 
@@ -61,6 +62,7 @@ class TakenBatch:
     batch: ArrayBatch
     columns: ColumnMaker
     unsure_before_ns: int
+    deaths: Deaths | None = None  # None: nobody wants them
 
     @property
     def is_unsure(self) -> bool:
@@ -97,7 +99,7 @@ class Group:
 
     def _rows(self, known: KnownMessages | None) -> Iterator[pa.RecordBatch]:
         for taken in self.taken:
-            for rows in taken.columns.make(taken.batch):
+            for rows in taken.columns.make(taken.batch, taken.deaths):
                 yield rows if known is None else known.drop_known(rows, taken.unsure_before_ns)
 
     def oldest_ns(self) -> int | None:

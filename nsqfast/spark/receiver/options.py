@@ -60,6 +60,8 @@ class Options(ClientOptions):
     receiver: str = option(STRING, "r0", "name of this receiver; each of several on one spool has its own")
     segment_format: str = option(
         text_such_as(*FORMATS), ARROW, 'format of segments: arrow for format("nsq"), parquet for other readers')
+    deaths: bool = option(
+        BOOL, False, "with each dead letter of nsqfast-nsqd what is known of it, in a column `death`")
     seal_rows: int = option(INT, 10_000, "messages after which a segment is sealed")
     seal_bytes: int = option(INT, 8 << 20, "bytes of bodies after which a segment is sealed")
     seal_interval_ns: int = option(DURATION, "200ms", "longest time until messages are on disk and finished")

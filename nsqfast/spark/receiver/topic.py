@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from nsqfast.client import Consumer
 from nsqfast.client.batch import ArrayBatch
+from nsqfast.client.deaths import Deaths
 from nsqfast.spark.receiver.columns import ColumnMaker
 from nsqfast.spark.receiver.group import TakenBatch
 from nsqfast.spark.receiver.options import Options, make_config
@@ -74,6 +75,7 @@ class TopicReceiver:
         self.size = 0  # bytes of bodies
         self.newest_old_s = 0.0  # by the loop's clock
         self._drain_before_ns = drain_before_ns
+        self.tells_deaths = options.deaths
         share = max(1, options.max_in_flight // connections)
         self.feeds = [
             Feed(self, make_consumer(topic, options, share), share) for _ in range(connections)
@@ -112,13 +114,13 @@ class TopicReceiver:
         """Return when everything was passed to the sealer."""
         await asyncio.gather(*self._tasks)
 
-    def take(self, feed: "Feed", batch: ArrayBatch) -> None:
+    def take(self, feed: "Feed", batch: ArrayBatch, deaths: Deaths | None) -> None:
         """Pass on one more batch."""
         self.received += len(batch)
         self.size += len(batch.bodies)
         if self._drain_before_ns and batch.timestamps.min() < self._drain_before_ns:
             self.newest_old_s = asyncio.get_running_loop().time()
-        taken = TakenBatch(batch, self._columns, feed.unsure_before_ns)
+        taken = TakenBatch(batch, self._columns, feed.unsure_before_ns, deaths)
         self._sealer.add(taken, is_last=feed.consumer.is_starved)
 
 
@@ -138,7 +140,8 @@ class Feed:
         async for batch in self.consumer.arrays(self._in_flight_max, GATHER_S):
             self._note_connections(batch)
             self._choose_in_flight(batch)
-            self._topic.take(self, batch)
+            deaths = await batch.deaths() if self._topic.tells_deaths else None
+            self._topic.take(self, batch, deaths)
 
     def _note_connections(self, batch: ArrayBatch) -> None:
         """An nsqd that was killed may have forgotten that it had delivered a message."""

@@ -48,7 +48,7 @@ class NsqBatchReader(DataSourceReader):
 
     def __init__(self, options: Mapping[str, str], schema: "StructType", load: str) -> None:
         self._options = SourceOptions.parse(options)
-        self._schema = check_schema(schema)
+        self._schema = check_schema(schema, self._options.columns)
         self._load = load
 
     @errors_as_lines()

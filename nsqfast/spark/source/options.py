@@ -14,7 +14,7 @@ from nsqfast.client.config import Config
 from nsqfast.client.discovery import lookup_url
 from nsqfast.errors import OptionsError
 from nsqfast.spark.spool.identity import list_subscription
-from nsqfast.spark.spool.schema import SCHEMA
+from nsqfast.spark.spool.schema import DEATH_DDL, SCHEMA_WITH_DEATHS
 from nsqfast.wire.gotext import parse_bool, parse_duration_ns
 from nsqfast.wire.names import describe_invalid, is_valid_name
 
@@ -27,13 +27,10 @@ COLUMNS = (
     "topic string, channel string, id string, timestamp timestamp, timestamp_ns bigint, attempts int, nsqd string,"
     " body binary"
 )
-# The same, whatever type spark.sql.timestampType gives to timestamps.
-SCHEMA_DDL = COLUMNS.replace(" timestamp timestamp,", " timestamp timestamp_ltz,")
 EMBEDDED = "embedded"
 EXTERNAL = "external"
 CLIENT_PREFIX = "nsq."
 
-_TYPES = dict(column.split() for column in COLUMNS.split(", "))
 _SCHEME = re.compile(r"[A-Za-z][\w+.-]*:/")
 _SIZE = re.compile(r"(\d+)(?:([kmgt])i?b?|b)?", re.IGNORECASE)
 _EXPONENTS = {"k": 1, "m": 2, "g": 3, "t": 4}
@@ -56,6 +53,7 @@ class SourceOptions:
     partition_count: int | None = None
     retention_s: float = 3600.0
     fail_on_data_loss: bool = True
+    tells_deaths: bool = False
     is_embedded: bool = True
     client_options: tuple[str, ...] = field(default=(), repr=False)  # may contain secrets
     checkpoint: Path | None = None  # if Spark's file source reads what the receiver seals
@@ -68,6 +66,16 @@ class SourceOptions:
         if parsed.problems:
             raise OptionsError(f"nsq source: {'; '.join(parsed.problems)}")
         return cls(**parsed.fields)
+
+    @property
+    def columns(self) -> str:
+        """What a query may read, as DDL."""
+        return f"{COLUMNS}, {DEATH_DDL}" if self.tells_deaths else COLUMNS
+
+    @property
+    def schema_ddl(self) -> str:
+        """The same, whatever type spark.sql.timestampType gives to timestamps."""
+        return self.columns.replace(" timestamp timestamp,", " timestamp timestamp_ltz,")
 
     @property
     def subscription(self) -> str:
@@ -91,19 +99,21 @@ class SourceOptions:
             max_spool_bytes=self.max_spool_bytes,
             retention_s=self.retention_s,
             checkpoint=self.checkpoint,
+            tells_deaths=self.tells_deaths,
         )
 
 
-def check_schema(schema: "StructType") -> pa.Schema:
-    """Return the Arrow schema of a query's columns: some of ours, in any order."""
+def check_schema(schema: "StructType", columns: str = COLUMNS) -> pa.Schema:
+    """Return the Arrow schema of a query's columns: some of these, in any order."""
+    types = dict(column.split() for column in columns.split(", "))
     fields = [(field.name, field.dataType.simpleString()) for field in schema.fields]
-    wrong = [f"{name} {type_}" for name, type_ in fields if _TYPES.get(name) != type_]
+    wrong = [f"{name} {type_}" for name, type_ in fields if types.get(name) != type_]
     wrong += [f"{field.name} NOT NULL" for field in schema.fields if not field.nullable]
     if wrong or not fields:
         raise OptionsError(
-            f"nsq source: the schema does not fit ({', '.join(wrong) or 'it is empty'}); the columns are {COLUMNS}"
+            f"nsq source: the schema does not fit ({', '.join(wrong) or 'it is empty'}); the columns are {columns}"
         )
-    return pa.schema([SCHEMA.field(name) for name, _ in fields])
+    return pa.schema([SCHEMA_WITH_DEATHS.field(name) for name, _ in fields])
 
 
 class _Parsed:
@@ -331,5 +341,6 @@ _KNOWN: dict[str, tuple[str, str, Callable[[str], Any]]] = {
         ("retention", "retention_s", _duration_s),
         ("failOnDataLoss", "fail_on_data_loss", _parse_bool),
         ("receiver", "is_embedded", _is_embedded),
+        ("deaths", "tells_deaths", _parse_bool),
     )
 }

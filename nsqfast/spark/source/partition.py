@@ -12,7 +12,6 @@ from nsqfast.spark.source.offsets import LossPolicy, divide
 from nsqfast.spark.source.options import SourceOptions
 from nsqfast.spark.spool.identity import SpoolError, read_identity
 from nsqfast.spark.spool.reading import read_batches
-from nsqfast.spark.spool.schema import SCHEMA
 from nsqfast.spark.spool.segments import Segment
 
 # A batch costs Spark as much as some thousand rows; larger ones are not worth a copy.
@@ -52,7 +51,7 @@ def make_partitions(options: SourceOptions, segments: Sequence[Segment]) -> list
 
 
 def read_partition(partition: SpoolPartition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield batches of exactly that schema, a subset of SCHEMA's columns; at least one, perhaps empty.
+    """Yield batches of exactly that schema, some columns of SCHEMA_WITH_DEATHS; at least one, perhaps empty.
 
     SpoolError names what cannot be read, unless the partition says to continue.
     """
@@ -73,9 +72,10 @@ def _read_segments(partition: SpoolPartition, schema: pa.Schema) -> Iterator[pa.
             f"spool {spool} is not there on {socket.gethostname()}: every executor needs the folder under this path"
         )
     loss = LossPolicy(is_strict=partition.is_strict)
-    names = None if schema.equals(SCHEMA) else schema.names
     for segment in partition.segments():
-        yield from read_batches(segment, lambda text: loss.report(text, "the rest is read"), names)
+        yield from read_batches(
+            segment, lambda text: loss.report(text, "the rest is read"), schema.names
+        )
 
 
 def merge_small(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

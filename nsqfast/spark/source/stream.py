@@ -64,7 +64,7 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._refusal: OptionsError | None = None
         try:
             self._options = SourceOptions.parse(options)
-            self._schema = check_schema(schema)
+            self._schema = check_schema(schema, self._options.columns)
             self._loss = LossPolicy(is_strict=self._options.fail_on_data_loss)
         except OptionsError as error:
             # Spark's runner does not show exceptions from here; the first call comes soon.

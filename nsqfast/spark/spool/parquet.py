@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from nsqfast.spark.spool.schema import SCHEMA
+from nsqfast.spark.spool.schema import SCHEMA, SCHEMAS, choose_columns
 
 ROW_GROUP_ROWS = 10_000
 _REPEATED = ["topic", "channel", "attempts", "nsqd"]  # columns of few values
@@ -20,10 +20,10 @@ _ERRORS = (pa.ArrowException, OSError, ValueError)
 
 
 def pack(batches: Sequence[pa.RecordBatch]) -> pa.Buffer:
-    """Return the content of a file with these batches of SCHEMA."""
+    """Return the content of a file with these batches of one of SCHEMAS."""
     sink = pa.BufferOutputStream()
     pq.write_table(
-        pa.Table.from_batches(batches, SCHEMA),
+        pa.Table.from_batches(batches),
         sink,
         row_group_size=ROW_GROUP_ROWS,
         compression="none",
@@ -47,11 +47,12 @@ def read(
     except _ERRORS as error:
         on_damage(f"is damaged: {row_count} messages cannot be read ({_first_line(error)})")
         return
+    present = [name for name in columns if name in file.schema_arrow.names]
     first = 0
     for number in range(file.num_row_groups):
         count = file.metadata.row_group(number).num_rows
         try:
-            rows = file.read_row_group(number, list(columns)).select(columns)
+            rows = file.read_row_group(number, present or SCHEMA.names[:1])
         except _ERRORS as error:
             last = first + count - 1
             on_damage(
@@ -59,7 +60,7 @@ def read(
             )
         else:
             count = rows.num_rows
-            yield from rows.to_batches()
+            yield from [choose_columns(batch, columns) for batch in rows.to_batches()]
         first += count
     # Checksums cover the pages, but not what says which pages there are.
     if first != row_count:
@@ -78,7 +79,7 @@ def count_rows(data: pa.Buffer) -> int | None:
 def _open(data: pa.Buffer) -> pq.ParquetFile:
     """ArrowInvalid: it has other columns than a segment."""
     file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
-    if not file.schema_arrow.equals(SCHEMA):
+    if not any(map(file.schema_arrow.equals, SCHEMAS)):
         raise pa.ArrowInvalid(f"its columns are {', '.join(file.schema_arrow.names)}")
     return file
 

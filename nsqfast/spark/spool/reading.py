@@ -7,7 +7,7 @@ import pyarrow as pa
 from zlib_ng import zlib_ng
 
 from nsqfast.spark.spool import parquet, trailer
-from nsqfast.spark.spool.schema import SCHEMA
+from nsqfast.spark.spool.schema import SCHEMA, SCHEMAS, choose_columns
 from nsqfast.spark.spool.segments import PARQUET, Segment
 
 OnDamage = Callable[[str], object]
@@ -16,7 +16,7 @@ OnDamage = Callable[[str], object]
 def read_batches(
     segment: Segment, on_damage: OnDamage, columns: list[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the batches of a segment, with SCHEMA or those columns of it.
+    """Yield the batches of a segment, with SCHEMA or those columns, which may be those of SCHEMA_WITH_DEATHS.
 
     `on_damage` is told in one line what cannot be read, and how many messages that affects; if it returns, the rest is
     read.
@@ -25,8 +25,8 @@ def read_batches(
     if found is None:
         return
     path, data = found
+    names = columns or SCHEMA.names
     if segment.format == PARQUET:
-        names = columns or SCHEMA.names
         yield from parquet.read(
             data, names, lambda text: on_damage(f"segment {path} {text}"), segment.row_count
         )
@@ -38,7 +38,7 @@ def read_batches(
         else _checked(path, data, parts, on_damage)
     )
     for batch in batches:
-        yield batch if columns is None else batch.select(columns)
+        yield choose_columns(batch, names)
 
 
 def _open(segment: Segment, on_damage: OnDamage) -> tuple[Path, pa.Buffer] | None:
@@ -63,7 +63,7 @@ def _checked(
     for part in parts:
         message = data.slice(part.offset, part.size)
         if zlib_ng.crc32(message) == part.crc:
-            yield pa.ipc.read_record_batch(message, SCHEMA)
+            yield pa.ipc.read_record_batch(message, SCHEMAS[part.schema])
         else:
             on_damage(
                 f"segment {path} is damaged at byte {part.offset}: {part.row_count} messages (rows {first} to"
@@ -79,7 +79,7 @@ def _unchecked(
     row_count = 0
     try:
         for batch in pa.ipc.open_stream(pa.BufferReader(data)):
-            batch.validate(full=True)
+            _validate(batch)
             row_count += batch.num_rows
             yield batch
     except (pa.ArrowInvalid, OSError) as error:
@@ -90,3 +90,10 @@ def _unchecked(
         f"segment {path} is damaged: {segment.row_count - row_count} of {segment.row_count} messages cannot be read"
         f" ({reason})"
     )
+
+
+def _validate(batch: pa.RecordBatch) -> None:
+    """ArrowInvalid: it is damaged."""
+    batch.validate(full=True)
+    if batch.schema not in SCHEMAS:
+        raise pa.ArrowInvalid(f"its columns are {', '.join(batch.schema.names)}")

@@ -1,6 +1,6 @@
 """The trailer behind the Arrow stream of a segment: where its batches are, and their checksums.
 
-    per batch   offset (u64), size (u64), rows (u64), crc32 (u32), 4 bytes of 0
+    per batch   offset (u64), size (u64), rows (u64), crc32 (u32), which of SCHEMAS (u32)
     number of batches (u64), crc32 of all before (u32), "nsqS"
 
 All numbers are little-endian. The size is a multiple of 8, as everything in an Arrow stream.
@@ -12,7 +12,7 @@ from dataclasses import astuple, dataclass
 import pyarrow as pa
 from zlib_ng import zlib_ng
 
-_PART = struct.Struct("<QQQI4x")
+_PART = struct.Struct("<QQQII")
 _COUNT = struct.Struct("<Q")
 _END = struct.Struct("<I4s")
 _MAGIC = b"nsqS"
@@ -26,6 +26,7 @@ class SegmentPart:
     size: int
     row_count: int
     crc: int
+    schema: int = 0
 
 
 def pack(parts: list[SegmentPart]) -> bytes:

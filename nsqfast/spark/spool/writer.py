@@ -20,7 +20,7 @@ from nsqfast.program.durable import PRIVATE_FOLDER_MODE, open_private, sync_fold
 from nsqfast.spark.spool import parquet, trailer
 from nsqfast.spark.spool.identity import RECEIVER, Lock, read_identity
 from nsqfast.spark.spool.release import read_released, release_names
-from nsqfast.spark.spool.schema import SCHEMA
+from nsqfast.spark.spool.schema import SCHEMAS
 from nsqfast.spark.spool.segments import (
     ARROW,
     DONE,
@@ -92,7 +92,7 @@ class SegmentWriter:
             raise
 
     def seal(self, batches: Sequence[pa.RecordBatch]) -> Segment:
-        """Write those batches, of SCHEMA, as the next segment; it is on disk, and in the store, when this returns.
+        """Write those batches, of one of SCHEMAS, as the next segment; it is on disk, and in the store, at the return.
 
         NotSyncedError: it exists, but its name may not be on disk yet, or it is not in the store; call `sync`. Another
         OSError: it does not exist.
@@ -192,11 +192,13 @@ def _drafts(folder: Path) -> list[_Draft]:
 def _write_arrow(path: Path, batches: Sequence[pa.RecordBatch]) -> int:
     """Return the file's size in bytes; it is on disk."""
     parts: list[trailer.SegmentPart] = []
+    schema = SCHEMAS.index(batches[0].schema)
     with open(path, "wb", buffering=0, opener=open_private) as file:
-        end = _store(file.fileno(), SCHEMA.serialize())
+        end = _store(file.fileno(), SCHEMAS[schema].serialize())
         for batch in batches:
             data = batch.serialize()
-            parts.append(trailer.SegmentPart(end, data.size, batch.num_rows, zlib_ng.crc32(data)))
+            crc = zlib_ng.crc32(data)
+            parts.append(trailer.SegmentPart(end, data.size, batch.num_rows, crc, schema))
             end += _store(file.fileno(), data)
         end += _store(file.fileno(), _END_OF_STREAM)
         end += _store(file.fileno(), trailer.pack(parts))

@@ -7,20 +7,18 @@ was synced since the last successful one.
 import errno
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from nsqfast.client.batch import ArrayBatch
-from nsqfast.client.deaths import Death
+from nsqfast.client.deaths import Deaths
 from nsqfast.tools.nsq_to_file.folders import check_folders, link_file, make_folders
 from nsqfast.tools.nsq_to_file.naming import Naming, join_path, put_revision
 from nsqfast.tools.shared.program import log
 
 SIZE_MAX = 1 << 62
-
-Deaths = Sequence[Death | None]
 
 
 class Pieces(Protocol):

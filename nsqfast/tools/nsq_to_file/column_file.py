@@ -26,8 +26,9 @@ import pyarrow.parquet as pq
 from nsqfast.archives.files import PART, ROWS, is_written
 from nsqfast.archives.tables import death_type, id_column
 from nsqfast.client.batch import ArrayBatch
+from nsqfast.client.deaths import Deaths
 from nsqfast.program.durable import sync_folder
-from nsqfast.tools.nsq_to_file.archive import Archive, Deaths, MakePieces
+from nsqfast.tools.nsq_to_file.archive import Archive, MakePieces
 from nsqfast.tools.nsq_to_file.folders import create_file, open_own, remove_file
 from nsqfast.tools.shared.program import log
 

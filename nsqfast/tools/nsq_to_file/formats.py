@@ -13,11 +13,11 @@ from nsqfast._ext.client.columns import Taken
 from nsqfast._ext.client.text_lines import JsonLines, Lines
 from nsqfast.archives.files import lock_writer
 from nsqfast.client.batch import ArrayBatch
+from nsqfast.client.deaths import Deaths
 from nsqfast.program import extras
 from nsqfast.program.extras import needs
 from nsqfast.tools.nsq_to_file.archive import (
     Archive,
-    Deaths,
     MakePieces,
     OpenAt,
     Pieces,

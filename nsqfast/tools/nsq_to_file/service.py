@@ -13,9 +13,10 @@ from prometheus_client.registry import Collector
 
 from nsqfast.client import Consumer
 from nsqfast.client.batch import ArrayBatch
+from nsqfast.client.deaths import Deaths
 from nsqfast.errors import NsqfastError
 from nsqfast.stats.process import process_metrics
-from nsqfast.tools.nsq_to_file.archive import Archive, Deaths, Figures, MakePieces
+from nsqfast.tools.nsq_to_file.archive import Archive, Figures, MakePieces
 from nsqfast.tools.nsq_to_file.formats import NS, make_archive
 from nsqfast.tools.nsq_to_file.leftovers import Leftovers
 from nsqfast.tools.nsq_to_file.options import PROGRAM, Options
