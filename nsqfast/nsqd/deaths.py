@@ -185,12 +185,11 @@ class DeathFile:
         )
         while wanted and self._path.exists():
             next_id = min(wanted)
-            wanted.discard(next_id)
             for (packed,) in self._read(text, (topic, next_id, next_id)):
-                for number, death in _unpack(packed):
-                    if number == next_id or number in wanted:
-                        found[f"{number:016x}"] = death
-                        wanted.discard(number)
+                for number, death in _unpack(packed, wanted):
+                    found[f"{number:016x}"] = death
+                    wanted.discard(number)
+            wanted.discard(next_id)
         return found
 
     def _close(self) -> None:
@@ -199,40 +198,43 @@ class DeathFile:
             self._base.close()
 
 
-def _unpack(packed: bytes) -> Iterator[tuple[int, Death]]:
+def _unpack(packed: bytes, ids: set[int]) -> Iterator[tuple[int, Death]]:
+    """Those of these ids; the others cost little."""
     place = 0
     while place < len(packed):
-        (
-            number,
-            died_ns,
-            first_id,
-            published_ns,
-            size,
-            attempts,
-            failures,
-            reason,
-            *sizes,
-            error_size,
-        ) = _HEAD.unpack_from(packed, place)
-        at = place + _HEAD.size
-        texts = []
-        for text_size in (*sizes, error_size):
-            texts.append(packed[at : at + text_size].decode(errors="replace"))
-            at += text_size
-        topic, channel, client, error = texts
-        yield (
-            number,
-            {
-                "reason": REASONS[reason],
-                "topic": topic,
-                "channel": channel,
-                "failures": failures,
-                "attempts": attempts,
-                "client": client,
-                "error": error,
-                "first_id": f"{first_id:016x}",
-                "published": published_ns,
-                "died": died_ns,
-            },
-        )
+        number, _, _, _, size, *_ = head = _HEAD.unpack_from(packed, place)
+        if number in ids:
+            yield number, _read_death(packed, place + _HEAD.size, *head)
+        place += max(size, _HEAD.size)
+
+
+def _read_death(
+    packed: bytes,
+    place: int,  # of the texts
+    _number: int,
+    died_ns: int,
+    first_id: int,
+    published_ns: int,
+    _size: int,
+    attempts: int,
+    failures: int,
+    reason: int,
+    *sizes: int,
+) -> Death:
+    texts = []
+    for size in sizes:
+        texts.append(packed[place : place + size].decode(errors="replace"))
         place += size
+    topic, channel, client, error = texts
+    return {
+        "reason": REASONS[reason],
+        "topic": topic,
+        "channel": channel,
+        "failures": failures,
+        "attempts": attempts,
+        "client": client,
+        "error": error,
+        "first_id": f"{first_id:016x}",
+        "published": published_ns,
+        "died": died_ns,
+    }
