@@ -128,7 +128,7 @@ def test_what_died_and_why(two):
     shown = "4 messages died since nsqd was started: 4 rejected"
     wait_until(lambda: shown in page_of(admin, "/topics/t/c"), "the channel's page says it")
     # In bodies somebody searches, as among other messages; one node alone can be looked at.
-    assert "1 with this text, scanned 4 of 4" in page_of(admin, f"{PAGE}?filter=2")
+    assert "1 match, scanned 4 of 4" in page_of(admin, f"{PAGE}?search=2")
     assert list(look(admin, node=text_of(b.http))) == [text_of(b.http)]
     assert b'href="/topics/t/c/dead"' in get(admin.http, "/topics/t/c/messages").body
     assert request(admin.http, "GET", "/topics/t/d/dead").status == 404
@@ -158,15 +158,15 @@ def test_all_go_back(two):
 def test_some_go_back_slowly_until_that_is_ended(two):
     admin, a, b = two
     post(a.http, "/mpub?topic=t.c.dead", b"\n".join(b"%d" % number for number in range(1000)))
-    answer = redrive(admin, rate=1, limit=900, filter="9")
+    answer = redrive(admin, rate=1, limit=900, search="9")
     # The other one has none, so it is not told.
     assert [one["node"] for one in answer.json()["results"]] == [text_of(a.http)]
     state = state_of(admin, a)
-    assert (state["rate"], state["limit"], state["filter"]) == (1.0, 900, "9")
+    assert (state["rate"], state["limit"], state["search"]) == (1.0, 900, "9")
     assert state_of(admin, b) is None
     page = page_of(admin)
     assert "running" in page
-    assert "End the redrive" in page
+    assert "End what is running" in page
     assert "with “9”" in page
     refused = redrive(admin)
     assert refused.status == 502
@@ -179,12 +179,87 @@ def test_some_go_back_slowly_until_that_is_ended(two):
     assert "cancel_redrive" in audit
 
 
+def test_those_that_are_shown_are_deleted(two):
+    """A search and a reason choose the same on the page and at the nodes."""
+    admin, a, b = two
+    bodies = [b'{"user": {"id": %d}, "status": "failed"}' % number for number in (17, 170, 17)]
+    for broker in (a, b):
+        post(broker.http, "/mpub?topic=t.c.dead", b"\n".join([*bodies, b"user.id:17"]))
+    search = "status:failed user.id:17"
+    found = look(admin, search=search)
+    shown = [each["body"]["body"] for node in found.values() for each in node["sample"]["messages"]]
+    assert [each.encode() for each in shown] == [bodies[0], bodies[2]] * 2
+    assert "4 matches, scanned 8 of 8" in page_of(admin, f"{PAGE}?{urlencode({'search': search})}")
+    refused = redrive(admin, "delete", search=search, confirm="")
+    assert (refused.status, depth(a, "t.c.dead", "")) == (409, 4)
+    assert refused.json()["message"] == "Nothing brings them back: type c to confirm."
+    assert redrive(admin, "delete", search=search, limit=1).status == 400
+    assert redrive(admin, "delete", search=search).status == 200
+    for broker in (a, b):
+        state = wait_for_end(admin, broker)
+        assert (state["delete"], state["moved"]) == (True, 2)
+        assert (depth(broker), depth(broker, "t.c.dead", "")) == (0, 2)
+    page = page_of(admin)
+    assert "2 deleted" in page
+    assert "with “status:failed user.id:17”" in page
+    audit = get(admin.http, "/audit").body.decode()
+    assert "delete_dead_letters" in audit
+    assert search in audit
+    assert redrive(admin, "delete").status == 200
+    wait_for_end(admin, a)
+    assert depth(a, "t.c.dead", "") == 0
+
+
+def test_those_of_a_reason(two):
+    admin, a, _ = two
+    policy = {"topic": "^t$", "definition": {"max_failures": 1}}
+    assert request(a.http, "PUT", "/policies/dead", json.dumps(policy).encode()).status == 200
+    reject(a, "no", "nay")
+    post(a.http, "/pub?topic=t", b"late")
+    with Client(a.tcp) as client:
+        client.sub("t", "c", 1)
+        client.command("REQ", client.read_message().id.decode(), "0")
+        client.barrier()
+    known(admin, a, 3)
+    post(a.http, "/pub?topic=t.c.dead", b"stranger")
+    for reason, count in (("rejected", 2), ("failed", 1), ("expired", 0), ("boredom", 4)):
+        sample = look(admin, reason=reason)[text_of(a.http)]["sample"]["messages"]
+        assert len(sample) == count
+    page = page_of(admin, f"{PAGE}?reason=failed")
+    assert "of a sample: 1 of 4" in page
+    assert '<option value="failed" selected>' in page
+    assert redrive(admin, "delete", reason="boredom").status == 400
+    assert redrive(admin, "delete", reason="failed").status == 200
+    assert wait_for_end(admin, a)["moved"] == 1
+    assert "1 deleted, failed" in page_of(admin)
+    assert redrive(admin, reason="rejected").status == 200
+    wait_for_end(admin, a)
+    assert (depth(a), depth(a, "t.c.dead", "")) == (2, 1)
+
+
+def test_what_is_no_search(two):
+    """One line says why; nothing is shown as if it were found, and nothing is done."""
+    admin, a, _ = two
+    post(a.http, "/pub?topic=t.c.dead", b"parcel")
+    line = "That is no search: a quote is not closed."
+    page = page_of(admin, f"{PAGE}?search=%22x")
+    assert line in page
+    assert "parcel" not in page
+    answer = request(admin.http, "GET", "/ui/dead?topic=t&channel=c&search=%22x")
+    assert (answer.status, answer.json()["message"]) == (400, line)
+    for do in ("start", "delete"):
+        answer = redrive(admin, do, search='"x')
+        assert (answer.status, answer.json()["message"]) == (400, line)
+    assert redrive(admin, search="x" * 1025).status == 400
+    assert depth(a, "t.c.dead", "") == 1
+
+
 def test_the_form_does_the_same_without_scripts(two):
     admin, a, _ = two
     post(a.http, "/mpub?topic=t.c.dead", b"red\nblue")
 
     def send(**more):
-        fields = {"topic": "t", "channel": "c", "source": "", "do": "start", "filter": "red"}
+        fields = {"topic": "t", "channel": "c", "source": "", "do": "start", "search": "red"}
         body = urlencode(fields | {"rate": "0", "limit": "0"} | more).encode()
         headers = FORM | {"Accept": "text/html"}
         answer = request(admin.http, "POST", "/ui/redrives", body, headers)
@@ -194,7 +269,7 @@ def test_the_form_does_the_same_without_scripts(two):
     assert status == 409
     assert "type c to confirm" in page
     assert 'value="red"' in page
-    assert 'href="/topics/t/c/dead?filter=red&amp;view=text"' in page
+    assert 'href="/topics/t/c/dead?search=red&amp;view=text"' in page
     assert send(confirm="c", rate="-1")[0] == 400
     status, page = send(confirm="c")
     assert status == 200
@@ -297,7 +372,6 @@ def test_a_node_that_is_gone(two):
         {"rate": "x"},
         {"limit": -1},
         {"limit": 0.5},
-        {"filter": "x" * 1025},
         {"do": "explode"},
     ],
 )
@@ -331,10 +405,13 @@ def test_viewers_see_numbers_and_nothing_else(tmp_path):
                     (message,) = node["sample"]["messages"]
                     assert message["death"]["error"] == error
                     page = page_of(admin, headers=headers)
-                    assert ("Redrive</button>" in page) == (name == "ann")
+                    for what in ("Redrive", "Delete"):
+                        assert (f"{what}</button>" in page) == (name == "ann")
+                    assert ("Edit a copy…" in page) == (name == "ann")
                     assert ("password is wrong" in page) == (error != "(hidden)")
-                refused = redrive(admin, headers={"X-Forwarded-User": "bob"})
-                assert refused.status == 403
+                for do in ("start", "delete"):
+                    refused = redrive(admin, do, headers={"X-Forwarded-User": "bob"})
+                    assert refused.status == 403
 
 
 def test_a_node_that_wants_a_secret(tmp_path):
@@ -369,7 +446,16 @@ LETTER = {"id": "0" * 16, "size": 1, "body": MARKUP, "death": DEATH | {"error": 
 @pytest.mark.parametrize(
     ("redriven", "letters"),
     [
-        ({"state": MARKUP, "error": MARKUP * 999, "filter": MARKUP}, [LETTER]),
+        (
+            {
+                "state": MARKUP,
+                "error": MARKUP * 999,
+                "filter": MARKUP,
+                "search": MARKUP,
+                "reason": MARKUP,
+            },
+            [LETTER],
+        ),
         ({"state": "running", "moved": 1 << 60}, [LETTER]),
         ({"rate": -1e300, "begun": -1e300}, [LETTER]),
         ([], []),

@@ -39,6 +39,7 @@ DEFAULT_NAME = "{topic}.{channel}.dead"  # of nsqd
 CANNOT = "nsqd {version} on {host} has no dead letters: only nsqfast-nsqd does."
 GONE = "{node} does not have the channel any more."
 RUNNING = "running"
+REASONS = ("failed", "rejected", "expired", "over_limit")  # of nsqd
 FORBIDDEN = (401, 403)  # without a secret that is allowed everything there
 
 
@@ -48,7 +49,10 @@ class NodeRedrive(msgspec.Struct):
     rate: float = 0.0
     limit: Count = 0
     filter: str = ""
-    moved: Count = 0
+    search: str = ""
+    reason: str = ""
+    delete: bool = False
+    moved: Count = 0  # or deleted
     left: Count = 0
     state: str = ""
     error: str = ""
@@ -101,11 +105,12 @@ class Group:
 
 @dataclass(slots=True, eq=False)
 class DeadLetters:
-    """`source` is the channel in which they wait, '' if there is no choice."""
+    """`source` is the channel in which they wait, '' if there is no choice; the sample has those with this `reason`."""
 
     topic: str
     channel: str
     source: str = ""
+    reason: str = ""  # '': any
     nodes: list[NodeLetters] = field(default_factory=list)
 
     async def ask(self, upstream: Upstream, nodes: Sequence[Node]) -> None:
@@ -145,7 +150,7 @@ class DeadLetters:
             peek = replace(like, asked=query)
             await peek.ask(upstream, [known[letters.node] for letters in found])
             for letters, answer in zip(found, peek.answers, strict=True):
-                answer.messages = [each for each in answer.messages if self._is_own(each)]
+                answer.messages = [each for each in answer.messages if self._is_meant(each)]
                 letters.sample = answer
 
         await asyncio.gather(*(look(*pair) for pair in places.items()))
@@ -233,10 +238,13 @@ class DeadLetters:
                 raise
             return None
 
-    def _is_own(self, message: Message) -> bool:
+    def _is_meant(self, message: Message) -> bool:
         """Channels may share a topic of dead letters. What is not known to have died may be of any."""
         death = message.death
-        return death is None or (death.topic, death.channel) == (self.topic, self.channel)
+        if death is None:
+            return not self.reason
+        is_own = (death.topic, death.channel) == (self.topic, self.channel)
+        return is_own and self.reason in ("", death.reason)
 
 
 def name_topic(stats: ChannelStats, topic: str, channel: str) -> str:

@@ -1,4 +1,4 @@
-"""/topics/T/C/dead: the dead letters of a channel, the same as JSON, and their redrive; see docs/ADMIN.md."""
+"""/topics/T/C/dead: the dead letters of a channel, the same as JSON, their redrive and their end; see docs/ADMIN.md."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,13 +12,14 @@ from nsqfast.nsqadmin.access.users import user_of
 from nsqfast.nsqadmin.actions.order import read_body
 from nsqfast.nsqadmin.context import Context
 from nsqfast.nsqadmin.messages.bodies import Masks
-from nsqfast.nsqadmin.messages.dead_letters import GROUPS_MAX, ROWS_MAX, DeadLetters
-from nsqfast.nsqadmin.messages.peek import FILTER_SIZE_MAX, Peek, read_peek_query
+from nsqfast.nsqadmin.messages.dead_letters import GROUPS_MAX, REASONS, ROWS_MAX, DeadLetters
+from nsqfast.nsqadmin.messages.peek import Peek, read_peek_query
 from nsqfast.nsqadmin.messages.redrives import (
     LIMIT_MAX,
     RATE_MAX,
     RedriveOrder,
     check,
+    check_search,
     tell_all,
 )
 from nsqfast.nsqadmin.results import Result, outcome_of
@@ -28,9 +29,16 @@ from nsqfast.nsqadmin.web.request import PageRequest, Query
 from nsqfast.nsqadmin.web.site import Site
 from nsqfast.nsqadmin.web.texts import Link
 from nsqfast.nsqadmin.web.view import Page, PageNotFoundError, View
+from nsqfast.wire import search
 
 VIEW_LABELS = {"json": "JSON", "text": "Text", "hex": "Hex"}
-NOBODY = {"start": "No node that answers has dead letters.", "cancel": "No redrive is running."}
+REASON_LABELS = {"": "Any reason"} | {each: each.replace("_", " ").capitalize() for each in REASONS}
+AUDITED = {"start": "redrive", "delete": "delete_dead_letters", "cancel": "cancel_redrive"}
+SEARCH_HELP = (
+    'Fields of JSON and texts, all of which the body has to have: user.id:17 "card declined".'
+)
+NONE_THERE = "No node that answers has dead letters."
+NOBODY = {"start": NONE_THERE, "delete": NONE_THERE, "cancel": "No redrive is running."}
 
 
 async def _never_built(_request: PageRequest) -> View:
@@ -54,13 +62,16 @@ class DeadPages:
         query = Query(request.query.items())
         self._context.poller.seen()
         names = request.match_info["topic"], request.match_info["channel"]
-        order = RedriveOrder(*names, "start", query.get("source"), query.get("filter"))
+        chosen = query.get("source"), query.get("search"), query.choice("reason", REASON_LABELS)
+        order = RedriveOrder(*names, "start", *chosen)
         return await self._respond(request, query, order)
 
     async def answer(self, request: web.Request) -> web.Response:
-        """Serve GET /ui/dead?topic&channel&source&filter&node as JSON."""
+        """Serve GET /ui/dead?topic&channel&source&search&reason&node as JSON."""
         query = Query(request.query.items())
         names = query.get("topic"), query.get("channel")
+        if text := check_search(query.get("search")):
+            raise web.HTTPBadRequest(text=text)
         try:
             letters, peek = await self._look(request, query, *names, query.get("source"))
         except PageNotFoundError as error:
@@ -72,7 +83,7 @@ class DeadPages:
     async def redrive(self, request: web.Request) -> web.Response:
         """Serve POST /ui/redrives, JSON or the page's form: 409 if nobody confirmed it, or nothing is there to do."""
         order = await read_body(request, RedriveOrder)
-        text, status, results = check(order), 409, list[Result]()
+        (text, status), results = check(order), list[Result]()
         nodes = self._context.poller.cluster.channel_nodes(order.topic, order.channel)
         if not nodes:
             raise web.HTTPNotFound(text="no such channel")
@@ -87,7 +98,8 @@ class DeadPages:
                 text = f"{failed[0].node}: {failed[0].text}" if failed else ""
                 status = 502 if failed else 200
         if request.content_type == FORM:
-            query = Query([("source", order.source), ("filter", order.filter)])
+            names = "source", "search", "reason"
+            query = Query([(name, getattr(order, name)) for name in names])
             return await self._respond(request, query, order, results, text, status)
         message = {"message": text} if text else {}
         return answer_json({**message, "results": results}, status)
@@ -102,15 +114,16 @@ class DeadPages:
         given = {
             "waiting": sum(each.waiting for each in known.nodes if order.concerns(each)),
             "source": order.source,
-            "filter": order.filter,
+            "search": order.search,
+            "reason": order.reason,
             "rate": order.rate,
             "limit": order.limit,
         }
         await self._context.audit.note(
             request,
-            "redrive" if order.is_start else "cancel_redrive",
+            AUDITED[order.do],
             {"topic": order.topic, "channel": order.channel},
-            effect={key: value for key, value in given.items() if value} if order.is_start else {},
+            effect={name: value for name, value in given.items() if value and order.do != "cancel"},
             results=results,
             outcome=outcome_of(results),
         )
@@ -123,22 +136,25 @@ class DeadPages:
         cluster = self._context.poller.cluster
         _, found = await find_channel(self._context, cluster, topic, channel)
         asked = read_peek_query(query, topic, channel, "ready")
+        asked = replace(asked, filter="", search=query.get("search"))
         is_admin, may_see = user_of(request).is_admin, may_see_bodies(request)
         may_filter = may_see and (is_admin or not self._masks)
         if not may_filter:
-            asked = replace(asked, filter="")
+            asked = replace(asked, search="")
         peek = Peek(asked, self._masks, is_admin, may_see, may_filter)
         known = cluster.nodes_of(found.parts)
         nodes = [node for key, node in known.items() if asked.node in ("", key)]
-        letters = DeadLetters(topic, channel, source)
+        letters = DeadLetters(topic, channel, source, query.choice("reason", REASON_LABELS))
         await letters.ask(self._context.upstream, nodes)
-        await letters.peek(self._context.upstream, nodes, peek)
+        if not check_search(asked.search):
+            await letters.peek(self._context.upstream, nodes, peek)
         for each in letters.nodes:
             if each.redrive and not may_see:
-                each.redrive.filter = ""
+                each.redrive.filter = each.redrive.search = ""
         effect: dict[str, object] = {"state": "dead", "bodies": may_see}
         effect |= {"messages": len(letters.messages())}
-        effect |= {"filter": asked.filter} if asked.filter else {}
+        chosen = {"search": asked.search, "reason": letters.reason}
+        effect |= {name: value for name, value in chosen.items() if value}
         results = [Result(each.node, not each.is_failed, each.sentence) for each in letters.nodes]
         target = {"topic": topic, "channel": channel, "node": asked.node}
         await self._context.audit.note(request, "peek", target, effect=effect, results=results)
@@ -184,11 +200,14 @@ class DeadPages:
                 "sample_count": len(messages),
                 "groups": letters.groups()[:GROUPS_MAX],
                 "told": told or [],
-                "text": text,
+                "text": text or check_search(peek.asked.search),
                 "tabs": make_tabs(urls, query, topic, channel, PAGE.name),
                 "view_links": link("view", VIEW_LABELS, peek.asked.view, "json"),
                 "source_links": link("source", {each: each for each in sources}, letters.source),
-                "filter_size_max": FILTER_SIZE_MAX,
+                "reason_links": link("reason", REASON_LABELS, letters.reason),
+                "reasons": REASON_LABELS,
+                "search_help": SEARCH_HELP,
+                "search_size_max": search.SIZE_MAX,
                 "rate_max": RATE_MAX,
                 "limit_max": LIMIT_MAX,
             },

@@ -140,16 +140,18 @@ class PeekQuery:
     node: str = ""
     place: str = ""
     since_ns: int = 0  # Unix time; 0: ever
+    search: str = ""  # as nsqfast.wire.search has it
 
     @property
     def is_search(self) -> bool:
-        return bool(self.filter or self.since_ns)
+        return bool(self.filter or self.since_ns or self.search)
 
     def target(self, piece_max: int) -> str:
         given: dict[str, str | int] = {"topic": self.topic, "channel": self.channel}
         given |= {"state": self.state, "limit": self.limit}
         given |= {"from": self.place} if self.place else {"offset": self.offset}
         given |= {"max_body": piece_max, "filter": self.filter, "since": self.since_ns or ""}
+        given["search"] = self.search
         path = "/channel/peek" if self.channel else "/topic/peek"
         return f"{path}?" + urlencode({name: value for name, value in given.items() if value != ""})
 

@@ -1,47 +1,49 @@
-"""Dead letters go back to their channel on all nodes that have some, or no more of them do: nsqd moves them itself."""
+"""Dead letters go back to their channel on all nodes that have some, or for ever, or no more of them do: nsqd does it
+itself.
+"""
 
 import asyncio
 from typing import Annotated, Literal
 from urllib.parse import urlencode
 
 import msgspec
-from aiohttp import web
 
 from nsqfast.nsqadmin.actions.nodes import explain_refusal
 from nsqfast.nsqadmin.cluster.answers import UpstreamError
 from nsqfast.nsqadmin.cluster.model import Node
 from nsqfast.nsqadmin.context import Context
-from nsqfast.nsqadmin.messages.dead_letters import DeadLetters, NodeLetters
-from nsqfast.nsqadmin.messages.peek import FILTER_SIZE_MAX, NODES_AT_ONCE
+from nsqfast.nsqadmin.messages.dead_letters import REASONS, DeadLetters, NodeLetters
+from nsqfast.nsqadmin.messages.peek import NODES_AT_ONCE
 from nsqfast.nsqadmin.results import Result
+from nsqfast.wire.search import parse_search
 
 RATE_MAX, LIMIT_MAX = 10_000_000, 10**15 - 1  # of nsqd
+CONSEQUENCES = {"start": "Its consumers get them again", "delete": "Nothing brings them back"}
 
 
 class RedriveOrder(msgspec.Struct):
-    """The body. Rate (messages a second; 0: as fast as possible) and limit (0: all) are those of each node; `source` is
-    the channel in which the dead letters wait, where there are several; `confirm` the channel's name.
+    """The body. Those that the search and the reason choose go; rate (messages a second; 0: as fast as possible) and
+    limit (0: all) are those of each node; `source` is the channel in which the dead letters wait, where there are
+    several; `confirm` the channel's name.
     """
 
     topic: str
     channel: str
-    do: Literal["start", "cancel"]
+    do: Literal["start", "delete", "cancel"]
     source: str = ""
-    filter: str = ""
+    search: str = ""
+    reason: str = ""
     rate: Annotated[float, msgspec.Meta(ge=0, le=RATE_MAX)] = 0.0
     limit: Annotated[int, msgspec.Meta(ge=0, le=LIMIT_MAX)] = 0
     confirm: str = ""
 
-    @property
-    def is_start(self) -> bool:
-        return self.do == "start"
-
     def path(self, letters: NodeLetters) -> str:
         """What this node is told."""
         given = {"topic": self.topic, "channel": self.channel}
-        if not self.is_start:
+        if self.do == "cancel":
             return f"/channel/redrive/cancel?{urlencode(given)}"
-        given |= {"rate": f"{self.rate:f}", "limit": str(self.limit), "filter": self.filter}
+        given |= {"rate": f"{self.rate:f}", "limit": str(self.limit), "search": self.search}
+        given |= {"reason": self.reason, "delete": "true" if self.do == "delete" else ""}
         if self.source in letters.queues:
             given["from"] = self.source
         return (
@@ -50,19 +52,32 @@ class RedriveOrder(msgspec.Struct):
 
     def concerns(self, letters: NodeLetters) -> bool:
         """Whether there is something to do for this node."""
-        if not self.is_start:
+        if self.do == "cancel":
             return letters.is_running
         queues = letters.queues
         return bool(queues[self.source] if self.source in queues else any(queues.values()))
 
 
-def check(order: RedriveOrder) -> str:
-    """Why it is not done without more; 400 for what cannot be meant."""
-    if len(order.filter.encode("utf-8", "replace")) > FILTER_SIZE_MAX:
-        raise web.HTTPBadRequest(text=f"A search has at most {FILTER_SIZE_MAX} bytes.")
-    if order.is_start and order.confirm != order.channel:
-        return f"Its consumers get them again: type {order.channel} to confirm."
+def check_search(text: str) -> str:
+    """Why it is none, or ''."""
+    try:
+        parse_search(text)
+    except ValueError as error:
+        return f"That is no search: {error}."
     return ""
+
+
+def check(order: RedriveOrder) -> tuple[str, int]:
+    """Why it is not done without more, or '', and the status then."""
+    if text := check_search(order.search):
+        return text, 400
+    if order.reason not in ("", *REASONS):
+        return f"A reason is one of {', '.join(REASONS)}.", 400
+    if order.do == "delete" and order.limit:
+        return "A delete has no limit: it deletes all that match.", 400
+    if order.do != "cancel" and order.confirm != order.channel:
+        return f"{CONSEQUENCES[order.do]}: type {order.channel} to confirm.", 409
+    return "", 409
 
 
 async def tell_all(

@@ -13,7 +13,7 @@ export function plant(pre) {
 }
 
 /** What the body is: a hex dump is read back. */
-function bytesOf(pre) {
+export function bytesOf(pre) {
   if (pre.dataset.payload !== "hex") return new TextEncoder().encode(pre.textContent);
   const digits = pre.textContent
     .split("\n")

@@ -1,4 +1,5 @@
-// A dialog that sends a test message. Its text stays when sending fails, and when the dialog is closed.
+// A dialog that sends a test message, or an edited copy of one. Its text stays when sending fails; that of a test message
+// also when the dialog is closed.
 import { ask, errorLine, setError } from "./action.js";
 import { openDialog } from "./dialog.js";
 import { button, el, plural } from "./dom.js";
@@ -20,8 +21,8 @@ const readFile = (file) =>
     reader.readAsDataURL(file);
   });
 
-function make(topic) {
-  const text = el("textarea.wide", { rows: 8, spellcheck: false });
+function make(topic, copy) {
+  const text = el("textarea.wide", { rows: 8, spellcheck: false, value: copy?.text ?? "" });
   const file = el("input.wide", { type: "file" });
   const count = el("input", { type: "number", min: 1, max: 1000, value: 1, required: true });
   const defer = el("input", { type: "number", min: 0, value: 0, required: true });
@@ -49,17 +50,19 @@ function make(topic) {
       go.disabled = false;
     }
   };
-  const title = el("h2", { id: "publish-title", textContent: `Publish to topic ${topic}` });
+  const title = el("h2", { id: "publish-title", textContent: copy ? "Edit a copy" : `Publish to topic ${topic}` });
+  const lines = copy ? [el("ul.lines", {}, ...copy.lines.map((line) => el("li", line)))] : [];
   const buttons = el("div.buttons", {}, button("close", "Close", () => dialog.close()), go);
   const numbers = el("div.fields", {}, labelled("Copies", count), labelled("Defer, ms", defer));
-  const form = el("form", { submit }, labelled("Body", text), labelled("or a file instead", file), numbers, labelled("Node", node), error, buttons);
+  const form = el("form", { submit }, ...lines, labelled("Body", text), labelled("or a file instead", file), numbers, labelled("Node", node), error, buttons);
   const dialog = el("dialog", { "aria-labelledby": title.id }, title, form);
   return { dialog, text, node };
 }
 
-export async function openPublish(topic) {
+/** Of a `copy` its text, and lines that say what it is. */
+export async function openPublish(topic, copy = null) {
   for (const other of dialogs.values()) other.dialog.remove();
-  if (!dialogs.has(topic)) dialogs.set(topic, make(topic));
+  if (copy || !dialogs.has(topic)) dialogs.set(topic, make(topic, copy));
   const { dialog, text, node } = dialogs.get(topic);
   document.body.append(dialog);
   openDialog(dialog, text);
