@@ -186,9 +186,13 @@ class DeathFile:
         while wanted and self._path.exists():
             next_id = min(wanted)
             for (packed,) in self._read(text, (topic, next_id, next_id)):
-                for number, death in _unpack(packed, wanted):
-                    found[f"{number:016x}"] = death
-                    wanted.discard(number)
+                try:
+                    deaths = dict(_unpack(packed, wanted))
+                except (struct.error, IndexError):
+                    log.error("DEATHS: %s is damaged at %016x", self._path, next_id)  # noqa: TRY400
+                    continue
+                found |= {f"{number:016x}": death for number, death in deaths.items()}
+                wanted -= deaths.keys()
             wanted.discard(next_id)
         return found
 

@@ -1,6 +1,8 @@
 """max_failures, dead_letter_topic, REJ and DEATHS: what fails goes to a topic, with what is known of it beside it."""
 
+import contextlib
 import json
+import sqlite3
 import time
 
 import pytest
@@ -249,6 +251,25 @@ def test_a_broken_file(tmp_path, content):
             deaths(broker, 1)
     aside = tmp_path / "deaths.sqlite.bad"
     assert aside.exists() == bool(content)
+
+
+def test_a_damaged_row(tmp_path):
+    """Nothing is known of those in it, which one line in the log says."""
+    with start_nsqd("nsqfast", tmp_path) as broker:
+        make(broker, b"a")
+        with consume(broker) as client:
+            client.command("REJ", client.read_message().id.decode(), "why")
+            deaths(broker, 1)
+    with contextlib.closing(sqlite3.connect(tmp_path / "deaths.sqlite")) as base, base:
+        base.execute("UPDATE deaths SET packed = substr(packed, 1, 10)")
+    with start_nsqd("nsqfast", tmp_path) as broker:
+        (letter,) = peek(broker)
+        assert "death" not in letter
+        with consume(broker, "t.c.dead") as client:
+            assert ask(client, [letter["id"].encode()]) == {}
+        said = [line for line in broker.lines if "DEATHS" in line]
+    assert len(said) == 2
+    assert all("deaths.sqlite is damaged" in line for line in said)
 
 
 def test_many_die_at_once(broker):
