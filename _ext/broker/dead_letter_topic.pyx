@@ -67,6 +67,7 @@ cdef class DeadLetterTopic(DeadLetters):
                          topic.clock.wall_ns())
         self.topics.durability.want_deaths_written(topic.deaths)
         self.topics.dead_counts[<int> reason] += 1
+        self.topics.durability.store.stored_count += 1
         return True
 
     cdef bint copy(self, Delivery *delivery) except -1:

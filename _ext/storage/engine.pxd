@@ -43,7 +43,7 @@ cdef class Store:
     cdef readonly Health health      # what fails, and what was read and written
     cdef Disposal disposal           # frees what was emptied or deleted
     cdef public object on_pending    # called without arguments: start_batch() has something to do
-    cdef Py_ssize_t stored_count     # messages that came back and were written one by one, in this turn
+    cdef Py_ssize_t stored_count     # messages that came back and were written one by one, or died, in this turn
     cdef int64_t latest_ns           # messages of an earlier run may have ids of up to this Unix time; 0 = nobody knows
     cdef readonly uint64_t dropped_count   # messages that a policy let drop, ...
     cdef readonly uint64_t expired_count   # ... and because they were too old

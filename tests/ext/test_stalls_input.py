@@ -8,6 +8,7 @@ import time
 import zlib
 
 import pytest
+from nsqfast._ext.broker.dead_letter_topic import DeadLetterTopic
 from nsqfast._ext.core.budget import Part
 from nsqfast._ext.dev.probes import fix_parts, let_pass, used_bytes
 
@@ -199,11 +200,13 @@ def test_many_that_leave_in_one_turn(registry, is_reset):
     assert registry.topics.ensure("t").channel("c").depth == COUNT_AT_ONCE
 
 
-@pytest.mark.parametrize("delay_ms", [0, 60_000])
-def test_what_comes_back_to_disk_in_one_turn_is_bounded(tmp_path, delay_ms):
-    """However many send it: each of these messages costs a write. Nobody's is lost, and all come again in the end."""
-    registry = make_registry(tmp_path, mem_queue_size=0)
+@pytest.mark.parametrize(("delay_ms", "dies"), [(0, False), (60_000, False), (0, True)])
+def test_what_comes_back_in_one_turn_is_bounded(tmp_path, delay_ms, dies):
+    """However many send it: each of these messages costs a write, or dies. Nobody's is lost."""
+    registry = make_registry(tmp_path, mem_queue_size=2000 * dies)
     channel = registry.topics.ensure("t").channel("c")
+    channel.dead_letters = DeadLetterTopic(registry.topics, "t", "c", "dead")
+    channel.failures_max = dies
     peers = [consumer(registry, ready=100) for _ in range(10)]
     for number in range(1000):
         registry.topics.ensure("t").put(b"%d" % number)
@@ -224,7 +227,8 @@ def test_what_comes_back_to_disk_in_one_turn_is_bounded(tmp_path, delay_ms):
         registry.turn.end()
     assert found[0] == 256
     assert max(found[1:]) <= 65
-    assert channel.depth + channel.deferred_count == 1000
+    left = channel.depth + channel.deferred_count
+    assert (left, registry.topics.ensure("dead").depth) == ((0, 1000) if dies else (1000, 0))
     fix_parts(NEVER)
     registry.topics.close()
     fix_parts(0)
