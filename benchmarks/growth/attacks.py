@@ -172,6 +172,12 @@ def hold_messages_to_die(broker: Broker, consumers: int, stack: ExitStack) -> Cr
     return hold_messages_to_requeue(broker, consumers, stack)
 
 
+def hold_messages_to_die_late(broker: Broker, consumers: int, stack: ExitStack) -> Crowd:
+    """One time-out is enough."""
+    stack.enter_context(broker.policy({"max_failures": 1}))
+    return hold_messages_briefly(broker, consumers, stack)
+
+
 def hold_messages_briefly(broker: Broker, consumers: int, stack: ExitStack) -> Crowd:
     """Their timeout comes soon after the last was delivered; nobody takes them again."""
     crowd = hold_messages(broker, consumers, stack, msg_timeout=MSG_TIMEOUT_MS)
@@ -201,6 +207,11 @@ def let_die(broker: Broker, consumers: int, crowd: object) -> None:
     """All at once, with REQ; each becomes a dead letter."""
     assert isinstance(crowd, Crowd)
     crowd.requeue()
+    wait_for_deaths(broker, consumers, None)
+
+
+def wait_for_deaths(broker: Broker, consumers: int, _: object) -> None:
+    """Of all that they had."""
     count = consumers * CONSUMER_SHARE
     wait_until(lambda: channel(broker).get("dead_letter_counts", {}).get("failed", 0) >= count)
 
@@ -430,6 +441,15 @@ ATTACKS = (
         CROWDS,
         hold_messages_to_die,
         DURABLE,
+        is_ours=True,
+    ),
+    Attack(
+        "consumers × 500 in flight time out, and die by policy",
+        wait_for_deaths,
+        (),
+        CROWDS,
+        hold_messages_to_die_late,
+        WIDE,
         is_ours=True,
     ),
     Attack(
