@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from server.duel import Duel, Samples
 
 RETRY_MS = 100
-RETRY = {"max_failures": 5, "retry_min": f"{RETRY_MS}ms"}
+# Without jitter both wait for the same time.
+RETRY = {"max_failures": 5, "retry_min": f"{RETRY_MS}ms", "retry_jitter": 0}
 LIMITS = {"max_messages": 1_000_000_000, "max_bytes": "1TB", "max_age": "24h"}
 
 
