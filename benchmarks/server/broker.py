@@ -168,7 +168,10 @@ class Broker:
         """Send back what died in the channel; return how that went."""
         target = f"/channel/redrive?topic={topic}&channel={channel}"
         self._request("POST", target)
+        deadline = time.monotonic() + ARRIVAL_SECONDS_MAX
         while (order := json.loads(self._request("GET", target)))["state"] == "running":
+            if time.monotonic() > deadline:
+                raise AssertionError(f"{self.name}: it does not end: {order}")
             time.sleep(POLL_SECONDS)
         return order
 

@@ -1,5 +1,6 @@
 """A broker with a commit log, from outside: its first publish, and what it says of the log."""
 
+import json
 import resource
 import signal
 
@@ -8,7 +9,7 @@ import pytest
 from support.prometheus import scrape
 from support.server import start_nsqd
 from support.waiting import wait_until
-from support.web import get, post, stats
+from support.web import get, post, request, stats, topic_stats
 from support.wire import ERROR, Client
 
 pytestmark = pytest.mark.slow
@@ -161,6 +162,33 @@ def test_a_log_that_is_full_refuses_and_says_why(tmp_path):
         assert (found["refusal"], found["checkpoint_error"]) == ("", "")
 
 
+def end_failed(server):
+    """Stop it, once files can be written again: its exit status says that not all was kept."""
+    everything = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+    resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, everything)
+    server.process.send_signal(signal.SIGTERM)
+    assert server.process.wait(50) == 1, server.stderr
+    server.kill()
+
+
+def test_what_would_die_without_a_log(tmp_path):
+    """It stays where it was, and its consumer is not kept waiting for a batch that nobody writes."""
+    with start(tmp_path, "always") as server, Client(server.tcp) as client:
+        client.sub("t", "c", 1000)
+        client.mpub("t", [bytes(1000)] * 1000)
+        messages = client.read_messages(1000)
+        definition = json.dumps({"definition": {"max_failures": 1}}).encode()
+        assert request(server.http, "PUT", "/policies/p", definition).status == 200
+        resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+        client.send(b"".join(b"REQ %s 0\n" % message.id for message in messages))
+        client.command("FIN", "0" * 16)
+        assert client.read_error().startswith(b"E_FIN_FAILED")
+        channel = stats(server.http)["topics"][0]["channels"][0]
+        dead = topic_stats(server.http, "t.c.dead")["depth"]
+        assert channel["depth"] + channel["deferred_count"] + dead == 1000
+        end_failed(server)
+
+
 def test_a_log_that_has_failed(tmp_path):
     with start(tmp_path, "always") as server, Client(server.tcp) as client:
         client.sub("t", "c", 5)
@@ -182,11 +210,4 @@ def test_a_log_that_has_failed(tmp_path):
         assert found["bad_quarters"] > 0
         assert found["size_bytes"] < SIZE
         assert metric(scrape(server.http), "failed") == 1
-        resource.prlimit(
-            server.process.pid,
-            resource.RLIMIT_FSIZE,
-            (resource.RLIM_INFINITY, resource.RLIM_INFINITY),
-        )
-        server.process.send_signal(signal.SIGTERM)
-        assert server.process.wait(50) == 1, server.stderr
-        server.kill()
+        end_failed(server)

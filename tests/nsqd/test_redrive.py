@@ -108,17 +108,24 @@ def test_a_rate_and_its_end(broker):
     assert depth(broker) == 1000
 
 
-def test_a_restart_goes_on(tmp_path):
-    with start_nsqd("nsqfast", tmp_path) as broker:
+def begin_and_stop(folder, later=0, **wish):
+    """Some of a thousand are moved, and so many die then; what the next start goes on with has no rate any more."""
+    with start_nsqd("nsqfast", folder) as broker:
         make(broker, "t", "c")
         publish(broker, "t.c.dead", 1000)
-        start(broker, rate=1, limit=900)
+        start(broker, rate=1, **wish)
         eventually(lambda: get(broker.http, PAGE).json()["moved"] >= 1)
-    path = tmp_path / "redrives.json"
+        publish(broker, "t.c.dead", later)
+    path = folder / "redrives.json"
     kept = json.loads(path.read_bytes())
     assert 1 <= kept["redrives"][0]["moved"] < 500
     kept["redrives"][0]["rate"] = 0
     path.write_text(json.dumps(kept))
+    return path
+
+
+def test_a_restart_goes_on(tmp_path):
+    path = begin_and_stop(tmp_path, limit=900)
     with start_nsqd("nsqfast", tmp_path) as broker:
         assert ended(broker)["moved"] == 900
         assert (depth(broker), depth(broker, "t.c.dead", "")) == (900, 100)
@@ -166,17 +173,7 @@ def test_a_delete_that_is_cancelled(broker):
 
 def test_a_restart_goes_on_with_a_delete(tmp_path):
     """What died meanwhile stays."""
-    with start_nsqd("nsqfast", tmp_path) as broker:
-        make(broker, "t", "c")
-        publish(broker, "t.c.dead", 1000)
-        start(broker, delete="true", rate=1)
-        eventually(lambda: get(broker.http, PAGE).json()["moved"] >= 1)
-        publish(broker, "t.c.dead", 7)
-    path = tmp_path / "redrives.json"
-    kept = json.loads(path.read_bytes())
-    assert 1 <= kept["redrives"][0]["moved"] < 500
-    kept["redrives"][0]["rate"] = 0
-    path.write_text(json.dumps(kept))
+    begin_and_stop(tmp_path, later=7, delete="true")
     with start_nsqd("nsqfast", tmp_path) as broker:
         assert ended(broker)["moved"] == 1000
         assert (depth(broker), depth(broker, "t.c.dead", "")) == (0, 7)

@@ -194,7 +194,8 @@ cdef class DiskStore(Store):
             self.checkpoint is not None and self.checkpoint.is_parted and self.log.ring.fill() >= KEPT_SHARE))
 
     cdef bint delays_answers(self) noexcept:
-        return self.log is not None and not self.log.is_interval and self.log.ring.used > ANSWERED_SIZE
+        return (self.log is not None and not self.log.is_interval and self.log.refusal is None
+                and self.log.ring.used > ANSWERED_SIZE)
 
     cdef bint write_log(self) except -1:
         if self.log is None or not self.log.is_interval or not self.log.ring.write(wall_ns()):
